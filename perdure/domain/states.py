@@ -1,0 +1,56 @@
+"""The states things can be in. Closed sets: an unknown state is an error, not a string."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class SessionState(StrEnum):
+    """What a session is doing now."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    CLOSED = "closed"
+
+
+class TurnState(StrEnum):
+    """How far a turn has come; all but `running` are final."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class ToolStatus(StrEnum):
+    """What became of a tool call.
+
+    `unknown` is the honest answer for an effect whose process died before it could report.
+    """
+
+    OK = "ok"
+    ERROR = "error"
+    UNKNOWN = "unknown"
+
+
+class EventKind(StrEnum):
+    """Events of the outbox, each written in the transaction of the change it tells."""
+
+    SESSION_OPENED = "session.opened"
+    SESSION_RESET = "session.reset"
+    SESSION_CLOSED = "session.closed"
+    MESSAGE_DROPPED = "message.dropped"
+    LABEL_RAISED = "label.raised"
+    TURN_STARTED = "turn.started"
+    STEP_STARTED = "step.started"
+    STEP_RETRYING = "step.retrying"
+    STEP_COMPLETED = "step.completed"
+    TOOL_STARTED = "tool.started"
+    TOOL_COMPLETED = "tool.completed"
+    TURN_COMPLETED = "turn.completed"
+    TURN_FAILED = "turn.failed"
+    TURN_INTERRUPTED = "turn.interrupted"
+
+
+#: The events that end a turn, and so a wait for its answer.
+TURN_ENDS = frozenset({EventKind.TURN_COMPLETED, EventKind.TURN_FAILED, EventKind.TURN_INTERRUPTED})
