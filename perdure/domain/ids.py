@@ -9,7 +9,7 @@ from ulid import ULID
 from perdure.domain.errors import InvalidArgument
 
 #: A caller's own message id: anything printable that fits in a database index.
-_MESSAGE_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_MESSAGE_ID = re.compile(r"(?!(?:ans|res|end)_)[\x21-\x7e]{1,128}")
 
 
 def new_message_id() -> str:
@@ -26,6 +26,7 @@ def check_message_id(message_id: str) -> str:
     if not _MESSAGE_ID.fullmatch(message_id):
         raise InvalidArgument(
             f"The message id {message_id[:80]!r} cannot be used.",
-            "An id is 1 to 128 printable ASCII characters without spaces.",
+            "An id is 1 to 128 printable ASCII characters without spaces, and does not begin with "
+            "ans_, res_ or end_, which name answers.",
         )
     return message_id

@@ -1,0 +1,157 @@
+"""The foundation: sessions, mailbox, transcript, turns, steps, claims, outbox, deltas."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "deltas",
+        sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_deltas")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_deltas_session_key_id"), "deltas", ["session_key", "id"], unique=False)
+    op.create_table(
+        "events",
+        sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("kind", sa.String(length=32), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=True),
+        sa.Column("step", sa.Integer(), nullable=True),
+        sa.Column("payload", sa.JSON(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_events_session_key_id"), "events", ["session_key", "id"], unique=False)
+    op.create_table(
+        "listeners",
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("listener", sa.String(length=64), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("session_key", "listener", name=op.f("pk_listeners")),
+    )
+    op.create_table(
+        "mailbox",
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("message_id", sa.String(length=128), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("sender_kind", sa.String(length=16), nullable=False),
+        sa.Column("sender_id", sa.String(length=512), nullable=False),
+        sa.Column("label", sa.String(length=16), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("session_key", "message_id", name=op.f("pk_mailbox")),
+    )
+    op.create_table(
+        "sessions",
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("tenant", sa.String(length=512), nullable=False),
+        sa.Column("user", sa.String(length=512), nullable=False),
+        sa.Column("kind", sa.String(length=16), nullable=False),
+        sa.Column("agent", sa.String(length=128), nullable=False),
+        sa.Column("parent_key", sa.String(length=512), nullable=True),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("label", sa.String(length=16), nullable=False),
+        sa.Column("epoch", sa.Integer(), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("next_seq", sa.Integer(), nullable=False),
+        sa.Column("message_count", sa.Integer(), nullable=False),
+        sa.Column("step_count", sa.Integer(), nullable=False),
+        sa.Column("input_tokens", sa.Integer(), nullable=False),
+        sa.Column("output_tokens", sa.Integer(), nullable=False),
+        sa.Column("cost", sa.Float(), nullable=True),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("last_activity", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("session_key", name=op.f("pk_sessions")),
+    )
+    op.create_index(op.f("ix_sessions_last_activity"), "sessions", ["last_activity"], unique=False)
+    op.create_table(
+        "messages",
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("seq", sa.Integer(), nullable=False),
+        sa.Column("id", sa.String(length=128), nullable=False),
+        sa.Column("epoch", sa.Integer(), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("role", sa.String(length=16), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("tool_calls", sa.JSON(), nullable=False),
+        sa.Column("tool_call_id", sa.String(length=256), nullable=True),
+        sa.Column("tool_name", sa.String(length=128), nullable=True),
+        sa.Column("from_session", sa.String(length=512), nullable=True),
+        sa.Column("label", sa.String(length=16), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("raw", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["session_key"], ["sessions.session_key"], name=op.f("fk_messages_session_key")
+        ),
+        sa.PrimaryKeyConstraint("session_key", "seq", name=op.f("pk_messages")),
+        sa.UniqueConstraint("session_key", "id", name=op.f("uq_messages_session_key_id")),
+    )
+    op.create_table(
+        "steps",
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("reused", sa.Integer(), nullable=False),
+        sa.Column("model", sa.String(length=256), nullable=True),
+        sa.Column("message_seq", sa.Integer(), nullable=True),
+        sa.Column("input_tokens", sa.Integer(), nullable=False),
+        sa.Column("output_tokens", sa.Integer(), nullable=False),
+        sa.Column("cost", sa.Float(), nullable=True),
+        sa.Column("outcome", sa.JSON(), nullable=True),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["session_key"], ["sessions.session_key"], name=op.f("fk_steps_session_key")
+        ),
+        sa.PrimaryKeyConstraint("session_key", "turn", "step", name=op.f("pk_steps")),
+    )
+    op.create_table(
+        "tool_claims",
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("call", sa.Integer(), nullable=False),
+        sa.Column("tool", sa.String(length=128), nullable=False),
+        sa.Column("status", sa.String(length=16), nullable=True),
+        sa.Column("claims", sa.Integer(), nullable=False),
+        sa.Column("claimed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("sealed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["session_key"], ["sessions.session_key"], name=op.f("fk_tool_claims_session_key")
+        ),
+        sa.PrimaryKeyConstraint("session_key", "turn", "step", "call", name=op.f("pk_tool_claims")),
+    )
+    op.create_table(
+        "turns",
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("message_id", sa.String(length=128), nullable=False),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("answer_id", sa.String(length=128), nullable=True),
+        sa.Column("error", sa.JSON(), nullable=True),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["session_key"], ["sessions.session_key"], name=op.f("fk_turns_session_key")
+        ),
+        sa.PrimaryKeyConstraint("session_key", "turn", name=op.f("pk_turns")),
+        sa.UniqueConstraint(
+            "session_key", "message_id", name=op.f("uq_turns_session_key_message_id")
+        ),
+    )

@@ -1,0 +1,145 @@
+"""The outbox: events by cursor, so that whoever reconnects misses nothing and sees nothing twice.
+
+Invariant: `append` runs inside the transaction of the change it tells; there is no other way
+to write an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from perdure.domain.messages import Frozen
+from perdure.domain.states import EventKind
+from perdure.store.clock import now
+from perdure.store.database import Database
+from perdure.store.dialect import CommitWatch
+from perdure.store.tables import events
+
+#: Events read at a time by a tail or a replay.
+PAGE = 500
+
+
+class Event(Frozen):
+    """One event of the outbox. `id` is its cursor; `payload` holds ids and numbers, no text."""
+
+    id: int
+    session_key: str
+    kind: EventKind
+    turn: int | None = None
+    step: int | None = None
+    payload: dict[str, Any]
+    at: datetime
+
+
+async def append(
+    connection: AsyncConnection,
+    session_key: str,
+    kind: EventKind,
+    *,
+    turn: int | None = None,
+    step: int | None = None,
+    **payload: Any,
+) -> None:
+    """Write one event in the transaction of `connection`."""
+    await connection.execute(
+        insert(events).values(
+            session_key=session_key, kind=kind, turn=turn, step=step, payload=payload, at=now()
+        )
+    )
+
+
+class Outbox:
+    """Reading and tailing the events. One reader a process serves all its subscribers."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._subscribers: dict[str, set[asyncio.Queue[Event | Exception]]] = defaultdict(set)
+        self._reader: asyncio.Task[None] | None = None
+        self._cursor = 0
+
+    async def newest_id(self) -> int:
+        """The cursor of the newest event, 0 when there is none."""
+        async with self._database.read() as connection:
+            return int(await connection.scalar(select(func.max(events.c.id))) or 0)
+
+    async def page(
+        self, session_key: str | None = None, after: int = 0, limit: int = PAGE
+    ) -> list[Event]:
+        """Up to `limit` events with an id above `after`, oldest first."""
+        query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
+        if session_key is not None:
+            query = query.where(events.c.session_key == session_key)
+        async with self._database.read() as connection:
+            return [_event(row) for row in await connection.execute(query)]
+
+    async def follow(self, session_key: str, after: int) -> AsyncIterator[Event]:
+        """Every event of a session with an id above `after`, in order, each once, for ever."""
+        async with self._subscribed(session_key) as live:
+            cursor = after
+            while page := await self.page(session_key, cursor):
+                for event in page:
+                    yield event
+                    cursor = event.id
+            while True:
+                item = await live.get()
+                if isinstance(item, Exception):
+                    raise item
+                if item.id > cursor:
+                    yield item
+                    cursor = item.id
+
+    @asynccontextmanager
+    async def _subscribed(
+        self, session_key: str
+    ) -> AsyncIterator[asyncio.Queue[Event | Exception]]:
+        queue: asyncio.Queue[Event | Exception] = asyncio.Queue()
+        self._subscribers[session_key].add(queue)
+        try:
+            if self._reader is None or self._reader.done():
+                self._cursor = await self.newest_id()
+                # Two subscribers may have waited for the same cursor: one reader is enough.
+                if self._reader is None or self._reader.done():
+                    self._reader = asyncio.create_task(self._read(), name="outbox-tail")
+            yield queue
+        finally:
+            self._subscribers[session_key].discard(queue)
+            if not self._subscribers[session_key]:
+                del self._subscribers[session_key]
+            if not self._subscribers:
+                await self.close()
+
+    async def _read(self) -> None:
+        watch = CommitWatch(self._database.url)
+        try:
+            while True:
+                while page := await self.page(after=self._cursor):
+                    for event in page:
+                        for queue in self._subscribers.get(event.session_key, ()):
+                            queue.put_nowait(event)
+                    self._cursor = page[-1].id
+                await watch.changed()
+        except Exception as error:
+            # Whoever follows must learn of it: a silent tail looks like a silent session.
+            for queue in [queue for queues in self._subscribers.values() for queue in queues]:
+                queue.put_nowait(error)
+        finally:
+            watch.close()
+
+    async def close(self) -> None:
+        """Stop the reader."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+
+
+def _event(row: Row[Any]) -> Event:
+    return Event.model_validate(dict(row._mapping))

@@ -1,0 +1,200 @@
+"""Reading transcripts: by page for people and tools, newest first for the context.
+
+Invariant: a transcript is read in `seq` order and never rewritten; a reset only moves the
+point from which the context begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, func, select
+
+from perdure.domain.labels import Label
+from perdure.domain.messages import Frozen, Message, Role, ToolCall, Usage
+from perdure.domain.states import ToolStatus, TurnState
+from perdure.store.database import Database
+from perdure.store.tables import messages, steps, tool_claims, turns
+
+#: Messages fetched at a time while a context is filled.
+CONTEXT_PAGE = 100
+
+
+class HistoryMessage(Frozen):
+    """A message as `sessions_history` shows it."""
+
+    id: str
+    seq: int
+    role: Role
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    from_session: str | None = None
+    label: Label
+    at: datetime
+
+
+class HistoryPage(Frozen):
+    """One page of a transcript: newest page first, each page in order."""
+
+    session_key: str
+    messages: tuple[HistoryMessage, ...]
+    total: int
+    has_more: bool
+
+
+class ToolUse(Frozen):
+    """A tool call of a turn and what became of it; no status while it runs."""
+
+    name: str
+    status: ToolStatus | None
+
+
+class TurnResult(Frozen):
+    """What a turn came to: the shape of `perdure ask --json`, with its state and error."""
+
+    message_id: str
+    session_key: str
+    turn: int
+    state: TurnState
+    text: str
+    label: Label
+    steps: int
+    tools: tuple[ToolUse, ...]
+    usage: Usage
+    error: dict[str, Any] | None = None
+
+
+class Transcript:
+    """Read-only views of what was said."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def newest_first(self, session_key: str, epoch: int) -> AsyncIterator[Message]:
+        """The messages of an epoch from the newest back, fetched as they are asked for."""
+        before: int | None = None
+        while True:
+            query = (
+                select(messages)
+                .where(messages.c.session_key == session_key, messages.c.epoch == epoch)
+                .order_by(messages.c.seq.desc())
+                .limit(CONTEXT_PAGE)
+            )
+            if before is not None:
+                query = query.where(messages.c.seq < before)
+            async with self._database.read() as connection:
+                rows = (await connection.execute(query)).all()
+            for row in rows:
+                yield _message(row)
+            if len(rows) < CONTEXT_PAGE:
+                return
+            before = rows[-1].seq
+
+    async def page(self, session_key: str, limit: int, offset: int) -> HistoryPage:
+        """The `limit` messages that end `offset` messages before the newest."""
+        query = (
+            select(messages)
+            .where(messages.c.session_key == session_key)
+            .order_by(messages.c.seq.desc())
+            .limit(limit)
+            .offset(offset)
+        )
+        async with self._database.read() as connection:
+            rows = (await connection.execute(query)).all()
+            total = int(
+                await connection.scalar(
+                    select(func.count()).where(messages.c.session_key == session_key)
+                )
+                or 0
+            )
+        return HistoryPage(
+            session_key=session_key,
+            messages=tuple(_shown(row) for row in reversed(rows)),
+            total=total,
+            has_more=offset + len(rows) < total,
+        )
+
+    async def turn_of(self, session_key: str, message_id: str) -> TurnResult | None:
+        """What the turn of a message came to so far; None when no turn has taken it yet."""
+        async with self._database.read() as connection:
+            turn = (
+                await connection.execute(
+                    select(turns).where(
+                        turns.c.session_key == session_key, turns.c.message_id == message_id
+                    )
+                )
+            ).one_or_none()
+            if turn is None:
+                return None
+            answer = (
+                await connection.execute(
+                    select(messages.c.text, messages.c.label).where(
+                        messages.c.session_key == session_key, messages.c.id == turn.answer_id
+                    )
+                )
+            ).one_or_none()
+            made = (
+                await connection.execute(
+                    select(steps)
+                    .where(
+                        steps.c.session_key == session_key,
+                        steps.c.turn == turn.turn,
+                        steps.c.outcome.is_not(None),
+                    )
+                    .order_by(steps.c.step)
+                )
+            ).all()
+            tools = await self._tools(connection, session_key, turn.turn)
+        usage = Usage()
+        for step in made:
+            usage += Usage(
+                input_tokens=step.input_tokens, output_tokens=step.output_tokens, cost=step.cost
+            )
+        return TurnResult(
+            message_id=message_id,
+            session_key=session_key,
+            turn=turn.turn,
+            state=turn.state,
+            text=answer.text if answer else "",
+            label=answer.label if answer else Label.PUBLIC,
+            steps=len(made),
+            tools=tools,
+            usage=usage,
+            error=turn.error,
+        )
+
+    async def _tools(self, connection: Any, session_key: str, turn: int) -> tuple[ToolUse, ...]:
+        calls = await connection.execute(
+            select(messages.c.step, messages.c.tool_calls)
+            .where(
+                messages.c.session_key == session_key,
+                messages.c.turn == turn,
+                messages.c.role == Role.ASSISTANT,
+            )
+            .order_by(messages.c.seq)
+        )
+        sealed = {
+            (row.step, row.call): row.status
+            for row in await connection.execute(
+                select(tool_claims).where(
+                    tool_claims.c.session_key == session_key, tool_claims.c.turn == turn
+                )
+            )
+        }
+        return tuple(
+            ToolUse(name=call["name"], status=sealed.get((row.step, position)))
+            for row in calls
+            for position, call in enumerate(row.tool_calls)
+        )
+
+
+def _message(row: Row[Any]) -> Message:
+    fields = {name: getattr(row, name) for name in Message.model_fields}
+    return Message.model_validate(fields)
+
+
+def _shown(row: Row[Any]) -> HistoryMessage:
+    fields = {name: getattr(row, name) for name in HistoryMessage.model_fields}
+    return HistoryMessage.model_validate(fields)
