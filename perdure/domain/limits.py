@@ -24,8 +24,8 @@ class Limits(BaseModel):
     #: Attempts of one step before the turn ends with an error.
     step_attempts: int = Field(6, ge=1, le=100)
     #: The longest single model call.
-    step_timeout: float = Field(1_800, ge=1)
+    step_timeout: float = Field(1_800, ge=1, allow_inf_nan=False)
     #: The longest single tool call outside our own data, unless the tool says otherwise.
-    tool_timeout: float = Field(300, ge=1)
+    tool_timeout: float = Field(300, ge=1, allow_inf_nan=False)
     #: Turns of one workflow run before it continues as new: a replay costs about 18 ms a turn.
     turns_per_run: int = Field(100, ge=1, le=1_000)

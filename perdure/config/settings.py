@@ -1,0 +1,212 @@
+"""What can be set. Every key of perdure.toml is a field here, with its default and its bounds.
+
+Invariant: a key exists here only if some part of Perdure honours it; anything else is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
+
+from perdure.domain.errors import InvalidArgument, NotFound
+from perdure.domain.keys import Marker, SessionKey
+from perdure.domain.labels import Label
+from perdure.domain.limits import Limits
+
+DEFAULT_AGENT = "main"
+
+DEFAULT_INSTRUCTIONS = (
+    "You are a careful assistant. Use your tools to look at the facts before you answer, "
+    "do the work that is asked, and say plainly what you did."
+)
+
+#: The databases the store speaks, each with the driver that does not block.
+STORE_SCHEMES = ("sqlite+aiosqlite", "postgresql+asyncpg")
+
+_AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
+
+
+def _agent_name(name: str) -> str:
+    if not _AGENT_NAME.fullmatch(name):
+        raise ValueError("must be named with 1 to 64 letters, digits, - and _")
+    return name
+
+
+Word = Annotated[str, StringConstraints(min_length=1)]
+AgentName = Annotated[str, AfterValidator(_agent_name)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AgentSettings(_Table):
+    """One `[agents.NAME]` table: who answers, with what, and up to which label."""
+
+    #: A model name, or several to be tried in order.
+    model: str | list[str] = "rehearsal"
+    #: The system prompt.
+    instructions: str = DEFAULT_INSTRUCTIONS
+    #: Tool groups, single tools, or a Python function as `module:function`.
+    tools: list[Word] = ["files"]
+    #: The highest label that information in its sessions may have.
+    clearance: Label = Label.CONFIDENTIAL
+    #: Model calls of one turn; None leaves it to `limits.max_steps`.
+    max_steps: int | None = Field(None, ge=1, le=500)
+    #: Tokens; used when the model does not report its own.
+    context_window: int = Field(200_000, ge=1_000)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The model names in the order in which they are tried; never empty."""
+        return (self.model,) if isinstance(self.model, str) else tuple(self.model)
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _model_or_chain(cls, value: Any) -> Any:
+        names = [value] if isinstance(value, str) else value
+        named = isinstance(names, list) and all(isinstance(n, str) and n.strip() for n in names)
+        if not named or not names:
+            raise ValueError("must be a model name or a non-empty list of model names")
+        return value
+
+    @field_validator("clearance", mode="before")
+    @classmethod
+    def _known_label(cls, value: Any) -> Any:
+        try:
+            return Label(value)
+        except ValueError:
+            raise ValueError(f"must be one of {', '.join(Label)}") from None
+
+
+class StoreSettings(_Table):
+    """The `[store]` table: where transcripts and events are kept."""
+
+    #: An SQLAlchemy URL; None is an SQLite file in the home folder.
+    url: str | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, value: str | None) -> str | None:
+        if value is not None and value.partition("://")[0] not in STORE_SCHEMES:
+            starts = " or ".join(f"{scheme}://" for scheme in STORE_SCHEMES)
+            raise ValueError(f"must start with {starts}")
+        return value
+
+
+class TemporalSettings(_Table):
+    """The `[temporal]` table: which cluster runs the sessions."""
+
+    #: `host:port` of a cluster; None lets `perdure up` start a local server.
+    address: str | None = None
+    namespace: Word = "default"
+    #: The task queue that workers listen on.
+    queue: Word = "perdure"
+
+    @field_validator("address")
+    @classmethod
+    def _host_and_port(cls, value: str | None) -> str | None:
+        if value is not None and not _ADDRESS.fullmatch(value):
+            raise ValueError("must be host:port, as in localhost:7233")
+        return value
+
+
+class GatewaySettings(_Table):
+    """The `[gateway]` table: where HTTP clients find the sessions."""
+
+    host: Word = "127.0.0.1"
+    #: None is any free port.
+    port: int | None = Field(None, ge=0, le=65_535)
+
+
+class Settings(_Table):
+    """Everything that can be set. Read it with `load_settings`; tests may build it directly."""
+
+    #: The folder all data lives in. Not a key of the file: `--home` or PERDURE_HOME.
+    home: Path
+    agents: dict[AgentName, AgentSettings] = Field({DEFAULT_AGENT: AgentSettings()}, min_length=1)
+    #: The agent of a session that names none.
+    default_agent: str = Field(DEFAULT_AGENT, validate_default=True)
+    limits: Limits = Limits()
+    store: StoreSettings = StoreSettings()
+    temporal: TemporalSettings = TemporalSettings()
+    gateway: GatewaySettings = GatewaySettings()
+
+    _sources: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @field_validator("default_agent")
+    @classmethod
+    def _is_configured(cls, value: str, info: ValidationInfo) -> str:
+        # Agents that were refused themselves are absent from `data`; their names still count.
+        agents = info.data.get("agents", (info.context or {}).get("agents"))
+        if isinstance(agents, dict) and value not in agents:
+            raise ValueError(f"must be a configured agent: {', '.join(agents)}")
+        return value
+
+    @property
+    def store_url(self) -> str:
+        """The SQLAlchemy URL of the store; by default `perdure.db` in the home folder."""
+        if self.store.url is not None:
+            return self.store.url
+        # SQLAlchemy decodes %XX; unquoted, a home with "?" in its name would lose its end.
+        return f"sqlite+aiosqlite:///{quote(str(self.home / 'perdure.db'))}"
+
+    def agent(self, name: str | None = None) -> AgentSettings:
+        """The settings of the agent `name`, or of the default agent.
+
+        Raises:
+            NotFound: naming the agents there are.
+        """
+        known = self.agents.get(self.default_agent if name is None else name)
+        if known is None:
+            raise NotFound(f"There is no agent {name!r}.", self._configured())
+        return known
+
+    def agent_for(self, key: SessionKey, asked: str | None = None) -> str:
+        """Which agent the session `key` runs: `asked`, else its marker, else the default.
+
+        Raises:
+            InvalidArgument: if that agent is not configured, or if `asked` is another than the
+                one the key names.
+        """
+        marked = key.get(Marker.AGENT)
+        if asked is not None and marked is not None and asked != marked:
+            raise InvalidArgument(
+                f"The session {key} belongs to the agent {marked!r}, not to {asked!r}.",
+                "Leave the agent out, or use a key without the agent marker.",
+            )
+        name = next(name for name in (asked, marked, self.default_agent) if name is not None)
+        if name not in self.agents:
+            raise InvalidArgument(f"There is no agent {name!r}.", self._configured())
+        return name
+
+    def source(self, key: str) -> str:
+        """Where the value of the dotted `key` came from.
+
+        One of "default", "FILE:LINE", "environment PERDURE_X" and "command line".
+        """
+        return self._sources.get(key, "default")
+
+    def with_sources(self, sources: Mapping[str, str]) -> Settings:
+        """The same settings, knowing where each value came from (by dotted key)."""
+        known = self.model_copy()
+        known._sources = dict(sources)
+        return known
+
+    def _configured(self) -> str:
+        return f"Configured agents: {', '.join(self.agents)}."
