@@ -21,12 +21,12 @@ LEASE = 5.0
 
 
 class Delta(Frozen):
-    """A piece of streamed text. A higher `attempt` replaces what earlier attempts streamed."""
+    """A piece of streamed text. A higher `generation` replaces what lower ones streamed."""
 
     id: int
     turn: int
     step: int
-    attempt: int
+    generation: int
     text: str
 
 
@@ -72,7 +72,7 @@ class Deltas:
         async with self._database.read() as connection:
             return bool(await connection.scalar(query))
 
-    async def write(self, request: StepRequest, attempt: int, text: str) -> None:
+    async def write(self, request: StepRequest, generation: int, text: str) -> None:
         """Append a piece of the text that a step is streaming."""
         async with self._database.write() as connection:
             await connection.execute(
@@ -80,7 +80,7 @@ class Deltas:
                     session_key=request.session_key,
                     turn=request.turn,
                     step=request.step,
-                    attempt=attempt,
+                    generation=generation,
                     text=text,
                 )
             )
@@ -94,6 +94,6 @@ class Deltas:
         )
         async with self._database.read() as connection:
             return [
-                Delta(id=row.id, turn=row.turn, step=row.step, attempt=row.attempt, text=row.text)
+                Delta.model_validate({name: row._mapping[name] for name in Delta.model_fields})
                 for row in await connection.execute(query)
             ]

@@ -43,13 +43,15 @@ def parse_url(url: str) -> URL:
 
 
 def create_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
-    """A reading and a writing engine. The writer has one connection: writers queue in process
-    instead of polling the file lock."""
+    """A reading and a writing engine.
+
+    The writer has one connection: writers queue in process instead of polling the file lock.
+    Parameters, which are conversation text, stay out of error messages.
+    """
     Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
-    reader = create_async_engine(url, poolclass=AsyncAdaptedQueuePool, pool_size=4)
-    writer = create_async_engine(
-        url, poolclass=AsyncAdaptedQueuePool, pool_size=1, max_overflow=0, pool_timeout=120
-    )
+    options: dict[str, Any] = {"poolclass": AsyncAdaptedQueuePool, "hide_parameters": True}
+    reader = create_async_engine(url, pool_size=4, **options)
+    writer = create_async_engine(url, pool_size=1, max_overflow=0, pool_timeout=120, **options)
     for engine, begin in ((reader, "BEGIN"), (writer, "BEGIN IMMEDIATE")):
         _configure(engine, begin)
     return reader, writer

@@ -192,7 +192,7 @@ deltas = Table(
     Column("session_key", String(512), nullable=False),
     Column("turn", Integer, nullable=False),
     Column("step", Integer, nullable=False),
-    Column("attempt", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),
     Column("text", Text, nullable=False),
     Index(None, "session_key", "id"),
     sqlite_autoincrement=True,

@@ -18,7 +18,7 @@ def upgrade() -> None:
         sa.Column("session_key", sa.String(length=512), nullable=False),
         sa.Column("turn", sa.Integer(), nullable=False),
         sa.Column("step", sa.Integer(), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("generation", sa.Integer(), nullable=False),
         sa.Column("text", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_deltas")),
         sqlite_autoincrement=True,

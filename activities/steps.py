@@ -1,0 +1,185 @@
+"""The model step: append, assemble, call, commit.
+
+Invariant: an answer is paid for once. The commit is keyed by (session, turn, step); a retry that
+finds it returns it, and of two attempts that overlap the first to commit wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.failures import failure
+from activities.heartbeat import absorb_stop, heartbeating
+from activities.streaming import Stream
+from activities.toolboxes import Toolboxes
+from perdure.config import AgentSettings, Settings
+from perdure.context import assemble, estimate_tokens
+from perdure.context.assembly import WINDOW_SHARE, tokens_of
+from perdure.domain.errors import Code, Denied, PerdureError, Refusal
+from perdure.domain.labels import can_flow
+from perdure.domain.messages import Message, ToolCall
+from perdure.domain.states import TurnState
+from perdure.domain.steps import Lane, PlannedCall, StepOutcome, StepRequest
+from perdure.models import Answer, ModelChain, ModelFailure, Prompt, ToolOffer
+from perdure.store import Store
+from perdure.store.turns import Begun, StepAnswer
+from perdure.tools.catalogue import Toolbox
+
+#: The longest wait between two attempts when the provider names none, in seconds.
+LONGEST_BACKOFF = 60.0
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NOTES = {
+    "length": "[The answer was cut at the model's output limit.]",
+    "content_filter": "[The provider's content filter stopped the answer.]",
+}
+
+
+class ModelSteps:
+    """`StepActivities`, over the store, the settings and the models they name."""
+
+    def __init__(self, settings: Settings, store: Store, toolboxes: Toolboxes) -> None:
+        self._settings = settings
+        self._store = store
+        self._toolboxes = toolboxes
+        self._chains: dict[tuple[str, ...], ModelChain] = {}
+
+    @activity.defn
+    async def take_step(self, request: StepRequest) -> StepOutcome:
+        """Take the turn's message, call the model once, commit its answer.
+
+        Raises:
+            ApplicationError: retryable, with the provider's Retry-After, or final, with a
+                refusal that the transcript can show.
+        """
+        async with heartbeating():
+            try:
+                begun = await self._store.turns.begin_step(request)
+                if isinstance(begun, StepOutcome):
+                    return begun
+                answer = await self._answer(request, begun)
+                return await asyncio.shield(self._store.turns.commit_step(request, answer))
+            except ModelFailure as error:
+                raise await self._refused(request, error) from error
+            except PerdureError as error:
+                raise failure(error) from error
+
+    async def _answer(self, request: StepRequest, begun: Begun) -> StepAnswer:
+        agent = self._settings.agent(request.agent)
+        if not can_flow(request.label, agent.clearance):
+            raise Denied(
+                f"The session is {request.label}, above the clearance of {request.agent}, "
+                f"{agent.clearance}.",
+                "Use an agent with a higher clearance, or reset the session.",
+            )
+        max_steps = agent.max_steps or self._settings.limits.max_steps
+        if request.step > max_steps:
+            return _step_limit(agent, max_steps)
+        toolbox = self._toolboxes.of(request.agent)
+        prompt = await self._prompt(request, begun, agent, toolbox)
+        stream = Stream(self._store, request, begun.attempt)
+        try:
+            async with stream.flowing():
+                answer = await self._chain(agent).answer(prompt, stream.take)
+        except asyncio.CancelledError:
+            absorb_stop()
+            return _interrupted(agent, stream.text)
+        return _decided(answer, toolbox)
+
+    async def _prompt(
+        self, request: StepRequest, begun: Begun, agent: AgentSettings, toolbox: Toolbox
+    ) -> Prompt:
+        offers = tuple(
+            ToolOffer(name=spec.name, description=spec.description, parameters=spec.schema())
+            for spec in toolbox.specs.values()
+        )
+        budget = int(agent.context_window * WINDOW_SHARE)
+        budget -= estimate_tokens(agent.instructions)
+        budget -= sum(estimate_tokens(offer.model_dump_json()) for offer in offers)
+        newest: list[Message] = []
+        spent = 0
+        async for message in self._store.transcript.newest_first(request.session_key, begun.epoch):
+            newest.append(message)
+            spent += tokens_of(message)
+            # The message of this turn may lie further back than the budget reaches.
+            if spent > budget and newest[-1].turn < request.turn:
+                break
+        context = assemble(newest[::-1], budget)
+        return Prompt(
+            instructions=agent.instructions,
+            transcript=context.messages,
+            tools=offers,
+            attempt=begun.attempt,
+        )
+
+    def _chain(self, agent: AgentSettings) -> ModelChain:
+        if agent.models not in self._chains:
+            self._chains[agent.models] = ModelChain(agent.models)
+        return self._chains[agent.models]
+
+    async def _refused(self, request: StepRequest, error: ModelFailure) -> ApplicationError:
+        attempt = activity.info().attempt
+        if not error.retryable or attempt >= self._settings.limits.step_attempts:
+            return failure(error, retryable=error.retryable)
+        delay = error.retry_after
+        if delay is None:
+            delay = min(2.0 ** (attempt - 1), LONGEST_BACKOFF)
+        await self._store.turns.retrying(request, attempt, delay, error.message)
+        return failure(error, retryable=True, delay=delay)
+
+
+def _decided(answer: Answer, toolbox: Toolbox) -> StepAnswer:
+    note = _NOTES.get(answer.finish_reason)
+    if note is None and not answer.text and not answer.tool_calls:
+        note = "[The model gave an empty answer.]"
+    return StepAnswer(
+        text="\n\n".join(part for part in (answer.text, note) if part),
+        tool_calls=answer.tool_calls,
+        planned=tuple(
+            _plan(position, call, toolbox) for position, call in enumerate(answer.tool_calls)
+        ),
+        usage=answer.usage,
+        model=answer.model,
+        raw=answer.raw,
+        ended=None if answer.tool_calls else TurnState.COMPLETED,
+    )
+
+
+def _plan(position: int, call: ToolCall, toolbox: Toolbox) -> PlannedCall:
+    spec = toolbox.specs.get(call.name)
+    if spec is None:
+        # The name is the model's text: what cannot be a tool's name stays out of the history.
+        name = call.name if _TOOL_NAME.fullmatch(call.name) else "unknown tool"
+        return PlannedCall(call=position, tool=name)
+    timeout = {} if spec.timeout is None else {"timeout": spec.timeout}
+    return PlannedCall(call=position, tool=spec.name, lane=Lane(spec.lane), **timeout)
+
+
+def _step_limit(agent: AgentSettings, max_steps: int) -> StepAnswer:
+    reason = Refusal(
+        code=Code.LIMIT_EXCEEDED,
+        message=f"The turn reached its limit of {max_steps} steps.",
+        hint="Send a message to go on, or raise max_steps.",
+    )
+    return StepAnswer(
+        text=f"[step limit] {reason.message} {reason.hint}",
+        model=agent.models[0],
+        ended=TurnState.FAILED,
+        error=reason,
+    )
+
+
+def _interrupted(agent: AgentSettings, partial: str) -> StepAnswer:
+    return StepAnswer(
+        text=f"{partial}\n\n[interrupted]".strip(),
+        model=agent.models[0],
+        ended=TurnState.INTERRUPTED,
+        error=Refusal(
+            code=Code.UNAVAILABLE,
+            message="The turn was interrupted.",
+            hint="The session goes on with the next message.",
+        ),
+    )

@@ -1,0 +1,70 @@
+"""The activities as workflows see them: names and types, without what stands behind them.
+
+Invariant: this module imports nothing that a workflow may not; `worker.py` checks, by assigning
+the real ones to these protocols, that both sides mean the same.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from temporalio import activity
+
+from perdure.domain.steps import (
+    OpenSession,
+    SessionClose,
+    SessionProfile,
+    SessionReset,
+    StepOutcome,
+    StepRequest,
+    ToolOutcome,
+    ToolRequest,
+    TurnEnd,
+)
+
+
+class SessionActivities(Protocol):
+    """Short writes to a session's own rows; run as local activities."""
+
+    @activity.defn
+    async def open_session(self, request: OpenSession) -> SessionProfile:
+        """The session's profile; the session itself is made if it is new."""
+        ...
+
+    @activity.defn
+    async def end_turn(self, end: TurnEnd) -> None:
+        """End a turn that came to no answer, with its reason in the transcript."""
+        ...
+
+    @activity.defn
+    async def reset_session(self, request: SessionReset) -> None:
+        """Begin a new epoch of the session."""
+        ...
+
+    @activity.defn
+    async def close_session(self, request: SessionClose) -> None:
+        """Mark the session closed."""
+        ...
+
+
+class StepActivities(Protocol):
+    """The model step."""
+
+    @activity.defn
+    async def take_step(self, request: StepRequest) -> StepOutcome:
+        """Take the message, assemble the context, call the model, commit the answer, once."""
+        ...
+
+
+class ToolActivities(Protocol):
+    """Tool calls, run by either lane."""
+
+    @activity.defn
+    async def run_tool(self, request: ToolRequest) -> ToolOutcome:
+        """Claim, run, seal."""
+        ...
+
+    @activity.defn
+    async def abandon_tool(self, request: ToolRequest) -> ToolOutcome:
+        """Report a call whose every attempt died as of unknown outcome."""
+        ...

@@ -1,0 +1,28 @@
+"""Each agent's tools, resolved once a process.
+
+Invariant: the tools of an agent are what its settings name, at every step of a turn.
+"""
+
+from __future__ import annotations
+
+from perdure.config import Settings
+from perdure.tools.catalogue import Toolbox, select
+
+
+class Toolboxes:
+    """Toolboxes by agent."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._resolved: dict[str, Toolbox] = {}
+
+    def of(self, agent: str) -> Toolbox:
+        """The tools of an agent.
+
+        Raises:
+            InvalidArgument: when its settings name a tool that does not exist.
+            NotFound: when there is no such agent.
+        """
+        if agent not in self._resolved:
+            self._resolved[agent] = select(self._settings.agent(agent).tools)
+        return self._resolved[agent]

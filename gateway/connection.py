@@ -1,0 +1,76 @@
+"""The connection to Temporal, for clients and workers alike.
+
+Invariant: both sides speak through the same data converter, so what one writes the other reads.
+"""
+
+from __future__ import annotations
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    ListSearchAttributesRequest,
+)
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError
+
+from gateway.local import find_stack
+from perdure.config import Settings
+from perdure.domain.errors import Unavailable
+from perdure.domain.visibility import SEARCH_ATTRIBUTES
+
+
+async def connect(settings: Settings) -> Client:
+    """A client for the configured cluster, or else for the stack that runs on this home.
+
+    TLS, API key and the rest come from Temporal's own environment (`TEMPORAL_*`, profiles).
+
+    Raises:
+        Unavailable: when nothing runs there, saying how to start it.
+    """
+    address = settings.temporal.address
+    if address is None:
+        stack = find_stack(settings.home)
+        if stack is None:
+            raise Unavailable(
+                f"No Perdure runs on {settings.home}.",
+                "Start it with `perdure up`, or set PERDURE_TEMPORAL_ADDRESS to a cluster.",
+            )
+        address = stack.temporal
+    profile = ClientConfig.load_client_connect_config()
+    profile |= {"target_host": address, "namespace": settings.temporal.namespace}
+    try:
+        return await Client.connect(**profile, data_converter=pydantic_data_converter)
+    except (RPCError, RuntimeError) as error:
+        raise Unavailable(
+            f"Temporal does not answer at {address}: {error}.",
+            "Is the address right, and is the server up?",
+        ) from error
+
+
+async def ensure_search_attributes(client: Client) -> None:
+    """Register our search attributes where the cluster lets us; elsewhere an operator does.
+
+    Raises:
+        Unavailable: when they are missing and cannot be registered from here.
+    """
+    try:
+        known = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace)
+        )
+        missing = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
+        if missing:
+            keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+            await client.operator_service.add_search_attributes(
+                AddSearchAttributesRequest(
+                    namespace=client.namespace,
+                    search_attributes=dict.fromkeys(missing, keyword),
+                )
+            )
+    except RPCError as error:
+        raise Unavailable(
+            f"The search attributes {', '.join(SEARCH_ATTRIBUTES)} cannot be checked: {error}.",
+            "Register them as Keyword on the namespace "
+            "(`temporal operator search-attribute create`).",
+        ) from error

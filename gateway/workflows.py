@@ -1,0 +1,159 @@
+"""Calls on session workflows: the only place that speaks Temporal for a client.
+
+Invariant: a call that meets a run which is just ending is made again on the next one, so nobody
+outside notices where one run ends and another begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import (
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.domain.envelopes import Envelope, Ticket
+from perdure.domain.errors import PerdureError, Refusal, Unavailable, from_refusal
+from perdure.domain.keys import SessionKey
+from perdure.domain.states import SessionState as State
+from workflows.session import Session
+from workflows.state import SessionState
+
+Result = TypeVar("Result")
+
+#: Tries of a call that meets a run which is ending, or a server that is restarting.
+TRIES = 8
+#: Seconds before the second try; doubled after each, up to `LONGEST_PAUSE`.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 2.0
+#: The longest single call.
+RPC_TIMEOUT = timedelta(seconds=30)
+#: What the server says of a run that is ending, or while it restarts.
+_PASSING = {RPCStatusCode.ABORTED, RPCStatusCode.UNAVAILABLE, RPCStatusCode.NOT_FOUND}
+
+
+class SessionWorkflows:
+    """The workflows of sessions, by key."""
+
+    def __init__(self, temporal: Client, queue: str) -> None:
+        self._temporal = temporal
+        self._queue = queue
+
+    async def admit(self, key: SessionKey, agent: str, envelope: Envelope) -> Ticket:
+        """Admit an envelope; a session that is new or closed is started by it."""
+
+        async def call() -> Ticket:
+            return await self._temporal.execute_update_with_start_workflow(
+                Session.admit,
+                envelope,
+                start_workflow_operation=self._start(key, agent),
+                rpc_timeout=RPC_TIMEOUT,
+            )
+
+        return await _persist(call)
+
+    async def reset(self, key: SessionKey, agent: str, request_id: str) -> int:
+        """Ask for a reset; how many waiting messages it discards."""
+
+        async def call() -> int:
+            return await self._temporal.execute_update_with_start_workflow(
+                Session.reset,
+                request_id,
+                start_workflow_operation=self._start(key, agent),
+                rpc_timeout=RPC_TIMEOUT,
+            )
+
+        return await _persist(call)
+
+    async def interrupt(self, session_key: str) -> int | None:
+        """Interrupt the turn under way; its number, or None."""
+        try:
+            return await self._handle(session_key).execute_update(
+                Session.interrupt, rpc_timeout=RPC_TIMEOUT
+            )
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise _unavailable(error) from error
+
+    async def close(self, session_key: str) -> bool:
+        """Ask a session to close; False when it is closed already."""
+        try:
+            await self._handle(session_key).execute_update(Session.close, rpc_timeout=RPC_TIMEOUT)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise _unavailable(error) from error
+        return True
+
+    def _handle(self, session_key: str):  # type: ignore[no-untyped-def]
+        return self._temporal.get_workflow_handle_for(Session.run, workflow_id(session_key))
+
+    def _start(self, key: SessionKey, agent: str) -> WithStartWorkflowOperation[Session, None]:
+        shown = {"PerdureAgent": agent, "PerdureKind": key.kind, "PerdureState": State.IDLE}
+        return WithStartWorkflowOperation(
+            Session.run,
+            SessionState(session_key=str(key), agent=agent),
+            id=workflow_id(str(key)),
+            task_queue=self._queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            static_summary=f"{agent} · {key.kind} · {key}",
+            search_attributes=TypedSearchAttributes(
+                [
+                    SearchAttributePair(SearchAttributeKey.for_keyword(name), str(value))
+                    for name, value in shown.items()
+                ]
+            ),
+        )
+
+
+def workflow_id(session_key: str) -> str:
+    """The id of a session's workflow."""
+    return f"session/{session_key}"
+
+
+async def _persist(call: Callable[[], Awaitable[Result]]) -> Result:
+    pause = FIRST_PAUSE
+    for attempt in range(1, TRIES + 1):
+        try:
+            return await call()
+        except WorkflowUpdateFailedError as error:
+            raise _refusal(error) from error
+        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            raise _unavailable(error) from error
+        except RPCError as error:
+            if error.status not in _PASSING or attempt == TRIES:
+                raise _unavailable(error) from error
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _refusal(error: WorkflowUpdateFailedError) -> PerdureError:
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.details:
+        return from_refusal(Refusal.model_validate(cause.details[0]))
+    return Unavailable(f"The session refused: {cause}.")
+
+
+def _unavailable(error: Exception) -> PerdureError:
+    return Unavailable(
+        f"Temporal did not confirm the call: {error}.",
+        "It may still have been taken; send again with the same message id.",
+    )

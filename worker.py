@@ -1,0 +1,95 @@
+"""The composition root: clients, stores and workers, built from settings.
+
+Invariant: this is the one place where the rooms meet. Run it as `python -m worker --home DIR`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from activities.sessions import SessionWrites
+from activities.steps import ModelSteps
+from activities.stubs import SessionActivities, StepActivities, ToolActivities
+from activities.toolboxes import Toolboxes
+from activities.tools import ToolCalls
+from gateway.connection import connect, ensure_search_attributes
+from perdure.config import Settings, load_settings
+from perdure.store import Store
+from workflows.session import Session
+
+#: A stopping worker lets activities finish this long before it hands them over.
+GRACE = timedelta(seconds=10)
+#: An idle session whose worker died is offered to another after this long.
+STICKY_TIMEOUT = timedelta(seconds=1)
+#: Heartbeats go out every second; the SDK would thin them out to one in four.
+HEARTBEAT_THROTTLE = timedelta(seconds=1)
+
+
+def build(settings: Settings, temporal: Client, store: Store) -> Worker:
+    """A worker for every workflow and activity of Perdure."""
+    toolboxes = Toolboxes(settings)
+    sessions: SessionActivities = SessionWrites(settings, store)
+    steps: StepActivities = ModelSteps(settings, store, toolboxes)
+    tools: ToolActivities = ToolCalls(settings, store, toolboxes)
+    return Worker(
+        temporal,
+        task_queue=settings.temporal.queue,
+        workflows=[Session],
+        activities=[
+            sessions.open_session,
+            sessions.end_turn,
+            sessions.reset_session,
+            sessions.close_session,
+            steps.take_step,
+            tools.run_tool,
+            tools.abandon_tool,
+        ],
+        workflow_runner=SandboxedWorkflowRunner(
+            restrictions=SandboxRestrictions.default.with_passthrough_modules(
+                "perdure", "workflows", "activities", "pydantic", "pydantic_core", "ulid"
+            )
+        ),
+        graceful_shutdown_timeout=GRACE,
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+        default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+    )
+
+
+async def run(settings: Settings) -> None:
+    """Work until SIGTERM or SIGINT, then hand over what is under way and return."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    temporal = await connect(settings)
+    await ensure_search_attributes(temporal)
+    store = await Store.open(settings.store_url)
+    try:
+        async with build(settings, temporal, store):
+            await stopping.wait()
+    finally:
+        await store.close()
+
+
+def main() -> None:
+    """The command line of a worker process."""
+    parser = argparse.ArgumentParser(prog="worker", description=__doc__)
+    parser.add_argument("--home", type=Path)
+    arguments = parser.parse_args()
+    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"))
+    asyncio.run(run(load_settings(arguments.home)))
+
+
+if __name__ == "__main__":
+    main()

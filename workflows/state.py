@@ -1,0 +1,58 @@
+"""The one state of a session's workflow, carried whole through every continue-as-new.
+
+Invariant: whatever a session must remember between two workflow tasks is here or in the store;
+a workflow object holds nothing else that outlives its run.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from perdure.domain.envelopes import Envelope
+from perdure.domain.labels import Label
+from perdure.domain.steps import SessionReset
+
+
+class CurrentTurn(BaseModel):
+    """The turn under way: what it answers, and the next step to take (from 1)."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    turn: int
+    step: int = 1
+    envelope: Envelope
+
+
+class SessionState(BaseModel):
+    """What a session's workflow is started with, and continues with.
+
+    `seen` are the ids admitted last; together with the store, which knows every message ever
+    taken, they make an id run once for ever.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    session_key: str
+    agent: str
+    #: False until a run has read the session's past from the store.
+    opened: bool = False
+    turn: int = 0
+    label: Label = Label.PUBLIC
+    inbox: list[Envelope] = []
+    seen: list[str] = []
+    current: CurrentTurn | None = None
+    #: Accepted and not yet carried out.
+    resets: list[SessionReset] = []
+    closing: bool = False
+
+
+class SessionStatus(BaseModel):
+    """The answer of the `status` query: what the workflow itself knows."""
+
+    session_key: str
+    agent: str
+    state: str
+    turn: int
+    step: int
+    inbox: int
+    label: Label

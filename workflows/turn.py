@@ -1,0 +1,222 @@
+"""The turn engine: model step, tools, model step, until an answer; for any kind of session.
+
+Invariant: one turn at a time, one model step at a time, the calls of a step in parallel. The
+engine holds its place in `state.current`, so a turn may go on in the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    TimeoutError,
+    is_cancelled_exception,
+)
+
+from activities.stubs import SessionActivities, StepActivities, ToolActivities
+from perdure.domain.errors import Code, Refusal
+from perdure.domain.labels import join
+from perdure.domain.states import SessionState as State
+from perdure.domain.states import TurnState
+from perdure.domain.steps import (
+    Lane,
+    PlannedCall,
+    SessionProfile,
+    StepOutcome,
+    StepRequest,
+    ToolRequest,
+    TurnEnd,
+)
+from workflows import view
+from workflows.state import CurrentTurn, SessionState
+from workflows.stored import write
+
+Result = TypeVar("Result")
+
+#: A dead worker is noticed this long after its last heartbeat, which it sends every second.
+HEARTBEAT_TIMEOUT = timedelta(seconds=5)
+#: Beyond a tool's own timeout, which the activity keeps itself: time to claim and to seal.
+TOOL_GRACE = timedelta(seconds=15)
+#: After a crash a tool call is looked at again at once; its claim keeps it from running twice.
+TOOLS = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=6)
+
+INTERRUPTED = Refusal(
+    code=Code.UNAVAILABLE,
+    message="The turn was interrupted.",
+    hint="The session goes on with the next message.",
+)
+
+
+class TurnEngine:
+    """Runs `state.current` to its end."""
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self._attribute = view.StateAttribute()
+        self._in_flight: set[workflow.ActivityHandle[Any]] = set()
+        self._interrupted = False
+        #: Set from the session's profile before the first turn of a run.
+        self.profile: SessionProfile
+
+    def begin(self, current: CurrentTurn) -> None:
+        """Make `current` the turn under way."""
+        self._state.turn = current.turn
+        self._state.current = current
+        # The one place where a session's label rises.
+        self._state.label = join(self._state.label, current.envelope.label)
+
+    def interrupt(self) -> int | None:
+        """Stop the turn under way, keeping what it has; its number, or None when none runs."""
+        if self._state.current is None:
+            return None
+        self._interrupted = True
+        for handle in self._in_flight:
+            handle.cancel()
+        return self._state.current.turn
+
+    async def run(self, yield_when: Callable[[], bool]) -> None:
+        """Take steps until the turn ends, or stop between two steps once `yield_when()`."""
+        current = self._state.current
+        assert current is not None, "a turn has begun"
+        ended = False
+        while not (ended or self._interrupted):
+            ended = await self._step(current)
+            if ended or self._interrupted:
+                continue
+            current.step += 1
+            self._attribute.set(State.RUNNING)
+            if yield_when():
+                return
+        if not ended:
+            await self._end(current, TurnState.INTERRUPTED, INTERRUPTED)
+        self._interrupted = False
+        self._state.current = None
+        view.show(self._state, "idle")
+
+    def rest(self) -> None:
+        """Show that nothing waits."""
+        self._attribute.set(State.IDLE)
+
+    def close(self) -> None:
+        """Show that the session is closed."""
+        self._attribute.set(State.CLOSED)
+
+    async def _step(self, current: CurrentTurn) -> bool:
+        """One model call and its tools; whether the turn has ended."""
+        view.show(self._state, f"calling the model · turn {current.turn} · step {current.step}")
+        try:
+            outcome = await self._take_step(current)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                return False
+            await self._end(current, TurnState.FAILED, reason_of(error))
+            return True
+        if outcome.ended is not None:
+            return True
+        if not self._interrupted:
+            tools = ", ".join(sorted({planned.tool for planned in outcome.calls}))
+            view.show(self._state, f"running {tools} · turn {current.turn} · step {current.step}")
+            await asyncio.gather(*(self._run_tool(current, call) for call in outcome.calls))
+        return False
+
+    async def _take_step(self, current: CurrentTurn) -> StepOutcome:
+        return await self._watch(
+            workflow.start_activity_method(
+                StepActivities.take_step,
+                StepRequest(
+                    session_key=self._state.session_key,
+                    agent=self._state.agent,
+                    turn=current.turn,
+                    step=current.step,
+                    message_id=current.envelope.message_id,
+                    label=self._state.label,
+                ),
+                start_to_close_timeout=timedelta(seconds=self.profile.step_timeout),
+                heartbeat_timeout=HEARTBEAT_TIMEOUT,
+                retry_policy=RetryPolicy(
+                    initial_interval=timedelta(milliseconds=200),
+                    maximum_interval=timedelta(seconds=30),
+                    maximum_attempts=self.profile.step_attempts,
+                ),
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                summary=view.step_summary(current, self._state.agent),
+            )
+        )
+
+    async def _run_tool(self, current: CurrentTurn, planned: PlannedCall) -> None:
+        request = ToolRequest(
+            session_key=self._state.session_key,
+            agent=self._state.agent,
+            turn=current.turn,
+            step=current.step,
+            call=planned.call,
+            label=self._state.label,
+        )
+        timeout = timedelta(seconds=planned.timeout) + TOOL_GRACE
+        summary = view.tool_summary(current, planned.tool)
+        try:
+            if planned.lane is Lane.LOCAL:
+                await workflow.execute_local_activity_method(
+                    ToolActivities.run_tool,
+                    request,
+                    start_to_close_timeout=timeout,
+                    retry_policy=TOOLS,
+                    summary=summary,
+                )
+            else:
+                await self._watch(
+                    workflow.start_activity_method(
+                        ToolActivities.run_tool,
+                        request,
+                        start_to_close_timeout=timeout,
+                        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+                        retry_policy=TOOLS,
+                        cancellation_type=(
+                            workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
+                        ),
+                        summary=summary,
+                    )
+                )
+        except ActivityError:
+            # Every attempt died or was stopped before it could report: say so in the transcript.
+            await write(ToolActivities.abandon_tool, request, f"{summary} · unknown outcome")
+
+    async def _watch(self, handle: workflow.ActivityHandle[Result]) -> Result:
+        """Await an activity that an interrupt may cancel."""
+        self._in_flight.add(handle)
+        try:
+            return await handle
+        finally:
+            self._in_flight.discard(handle)
+
+    async def _end(self, current: CurrentTurn, state: TurnState, reason: Refusal) -> None:
+        end = TurnEnd(
+            session_key=self._state.session_key,
+            turn=current.turn,
+            message_id=current.envelope.message_id,
+            state=state,
+            reason=reason,
+            label=self._state.label,
+        )
+        await write(SessionActivities.end_turn, end, f"turn {current.turn} · {state}")
+
+
+def reason_of(error: ActivityError) -> Refusal:
+    """Why a step failed for good, as the transcript and the sender may read it."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.details:
+        return Refusal.model_validate(cause.details[0])
+    if isinstance(cause, TimeoutError):
+        return Refusal(
+            code=Code.TIMEOUT,
+            message=f"The model step ran out of time or its worker died: {cause.message}.",
+            hint="Send the message again, or raise limits.step_timeout.",
+        )
+    return Refusal(code=Code.UNAVAILABLE, message=f"The step failed: {cause or error}.")
