@@ -60,9 +60,6 @@ class Conversation:
         return answer.text, [Call(call.name, call.arguments) for call in answer.tool_calls]
 
 
-# The parser
-
-
 @given(st.text())
 def test_every_text_parses_to_the_same_steps_each_time(text: str) -> None:
     assert parse(text) == parse(text)
@@ -132,9 +129,6 @@ async def test_a_directive_that_cannot_be_read_is_said_and_nothing_is_called(lin
     text, called = await Conversation(f"/write {{}}\n{line}\n/say done").step()
     assert not called
     assert line in text
-
-
-# References
 
 
 RESULTS = (
@@ -215,9 +209,6 @@ def test_a_result_nested_beyond_any_depth_is_left_alone() -> None:
     deep = "[" * 200_000
     assert fill("{{1.0}}", [deep]) == "{{1.0}}"
     assert fill_arguments('{"a": "{{1.0}}", "b": ' + deep, [deep]).endswith(deep)
-
-
-# The model
 
 
 async def test_a_turn_follows_its_script_to_the_answer() -> None:
