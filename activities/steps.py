@@ -18,7 +18,7 @@ from activities.streaming import Stream
 from activities.toolboxes import Toolboxes
 from perdure.config import AgentSettings, Settings
 from perdure.context import assemble, estimate_tokens
-from perdure.context.assembly import WINDOW_SHARE, tokens_of
+from perdure.context.assembly import WINDOW_SHARE
 from perdure.domain.errors import Code, Denied, PerdureError, Refusal
 from perdure.domain.labels import can_flow
 from perdure.domain.messages import Message, ToolCall
@@ -98,12 +98,12 @@ class ModelSteps:
         )
         budget = int(agent.context_window * WINDOW_SHARE)
         budget -= estimate_tokens(agent.instructions)
-        budget -= sum(estimate_tokens(offer.model_dump_json()) for offer in offers)
+        budget -= sum(estimate_tokens(f"{offer}") for offer in offers)
         newest: list[Message] = []
         spent = 0
         async for message in self._store.transcript.newest_first(request.session_key, begun.epoch):
             newest.append(message)
-            spent += tokens_of(message)
+            spent += message.tokens
             # The message of this turn may lie further back than the budget reaches.
             if spent > budget and newest[-1].turn < request.turn:
                 break

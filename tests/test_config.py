@@ -56,7 +56,7 @@ def test_without_a_file_there_is_one_rehearsing_agent_with_the_file_tools(tmp_pa
     assert settings.agent("main").tools == ["files"]
     assert settings.agent().clearance is Label.CONFIDENTIAL
     assert settings.home == tmp_path
-    assert settings.store_url == f"sqlite+aiosqlite:///{tmp_path}/perdure.db"
+    assert settings.store_url == f"sqlite:///{tmp_path}/perdure.db"
 
 
 def test_the_environment_goes_before_the_file_and_the_file_before_defaults(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_perdure_config_names_another_file_which_must_exist(tmp_path: Path) -> N
 
 def test_every_setting_has_a_variable(tmp_path: Path) -> None:
     toml = "[agents.main]\n[agents.code-review]\n"
-    examples = {"url": "sqlite+aiosqlite:///x.db", "address": "h:1", "clearance": "PUBLIC"}
+    examples = {"url": "sqlite:///x.db", "address": "h:1", "clearance": "PUBLIC"}
     examples |= {"default_agent": "code-review", "tools": "a,b", "model": "x,y"}
     examples |= dict.fromkeys(["max_steps", "step_attempts", "turns_per_run"], "7")
     leaves = leaf_keys(Settings, tomllib.loads(toml))
@@ -184,7 +184,7 @@ address = "http://x"
         ('[limits]\nmax_steps = "5"', 'line 2: limits.max_steps = "5" must be a valid integer'),
         ("[limits]\nmax_steps = true", "line 2: limits.max_steps = true must be a valid integer"),
         ("[limits]\nmax_steps = 900", "line 2: limits.max_steps = 900 must be less than or equal"),
-        ('[store]\nurl = "mysql://x"', "must start with sqlite+aiosqlite:// or postgresql+asyncpg"),
+        ('[store]\nurl = "mysql://x"', "must start with sqlite://"),
         ("[gateway]\nport = 65536", "line 2: gateway.port = 65536 must be less than or equal to"),
         ("[agents.lead]", 'default_agent = "main" must be a configured agent: lead'),
         ('default_agent = "x"', 'line 1: default_agent = "x" must be a configured agent: main'),
@@ -289,11 +289,11 @@ def test_a_session_never_runs_an_agent_that_is_unknown_or_another_than_its_keys(
 
 
 def test_no_error_and_no_listing_shows_a_password(tmp_path: Path) -> None:
-    url = "postgresql+asyncpg://me:hunter2@db/perdure?ssl=on&sslpassword=hunter2"
+    url = "sqlite://me:hunter2@db/perdure?ssl=on&sslpassword=hunter2"
     settings = load(tmp_path, f'[store]\nurl = "{url}"\n')
     (entry,) = [entry for entry in effective(settings) if entry.key == "store.url"]
     assert entry.secret
-    assert entry.value == "postgresql+asyncpg://me:***@db/perdure?ssl=on&sslpassword=***"
+    assert entry.value == "sqlite://me:***@db/perdure?ssl=on&sslpassword=***"
     assert settings.store_url == url
     for environ in {"PERDURE_STORE_URL": f"mysql+{url}"}, {}:
         told = refused(tmp_path, f'[store]\nurl = "mysql+{url}"\napi_key = "hunter2"\n', environ)

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.context import assemble, estimate_tokens
-from perdure.context.assembly import tokens_of
+from perdure.context import assemble, estimate_tokens, message_tokens
 from perdure.domain.messages import Message, Role, ToolCall
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -16,7 +15,16 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 def message(seq: int, role: Role, text: str, **fields: object) -> Message:
     return Message.model_validate(
-        {"id": f"m{seq}", "seq": seq, "turn": 1, "role": role, "text": text, "at": AT, **fields}
+        {
+            "id": f"m{seq}",
+            "seq": seq,
+            "turn": 1,
+            "role": role,
+            "text": text,
+            "tokens": message_tokens(text),
+            "at": AT,
+            **fields,
+        }
     )
 
 
@@ -97,7 +105,7 @@ def test_the_budget_bounds_all_but_the_message_of_the_turn_and_the_newest_exchan
             groups.append([m])
     last_user = max(i for i, group in enumerate(groups) if group[0].role is Role.USER)
     free = {last_user, len(groups) - 1}
-    spent = sum(tokens_of(m) for i, group in enumerate(groups) if i not in free for m in group)
+    spent = sum(m.tokens for i, group in enumerate(groups) if i not in free for m in group)
     assert spent <= budget
 
 

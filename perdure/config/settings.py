@@ -34,8 +34,8 @@ DEFAULT_INSTRUCTIONS = (
     "do the work that is asked, and say plainly what you did."
 )
 
-#: The databases the store speaks, each with the driver that does not block.
-STORE_SCHEMES = ("sqlite+aiosqlite", "postgresql+asyncpg")
+#: The databases the store speaks.
+STORE_SCHEMES = ("sqlite",)
 
 _AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
@@ -164,7 +164,7 @@ class Settings(_Table):
         if self.store.url is not None:
             return self.store.url
         # SQLAlchemy decodes %XX; unquoted, a home with "?" in its name would lose its end.
-        return f"sqlite+aiosqlite:///{quote(str(self.home / 'perdure.db'))}"
+        return f"sqlite:///{quote(str(self.home / 'perdure.db'))}"
 
     def agent(self, name: str | None = None) -> AgentSettings:
         """The settings of the agent `name`, or of the default agent.

@@ -4,6 +4,6 @@ Invariant: nothing here touches a database, a clock or a network.
 """
 
 from perdure.context.assembly import Context, assemble
-from perdure.context.tokens import estimate_tokens
+from perdure.context.tokens import estimate_tokens, message_tokens
 
-__all__ = ["Context", "assemble", "estimate_tokens"]
+__all__ = ["Context", "assemble", "estimate_tokens", "message_tokens"]

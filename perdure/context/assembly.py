@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from perdure.context.tokens import MESSAGE_OVERHEAD, estimate_tokens
+from perdure.context.tokens import message_tokens
 from perdure.domain.messages import Frozen, Message, Role
 
 #: The share of the model's window that an assembled context may take; the rest is the answer's.
@@ -23,12 +23,6 @@ class Context(Frozen):
 
     messages: tuple[Message, ...]
     cut: bool = False
-
-
-def tokens_of(message: Message) -> int:
-    """The estimated tokens of a message, its tool calls included."""
-    calls = sum(estimate_tokens(call.name + call.arguments) for call in message.tool_calls)
-    return MESSAGE_OVERHEAD + estimate_tokens(message.text) + calls
 
 
 def assemble(transcript: Sequence[Message], budget: int) -> Context:
@@ -63,7 +57,7 @@ def assemble(transcript: Sequence[Message], budget: int) -> Context:
 
 
 def _cost(group: Iterable[Message]) -> int:
-    return sum(tokens_of(message) for message in group)
+    return sum(message.tokens for message in group)
 
 
 def _pair(transcript: Sequence[Message]) -> list[list[Message]]:
@@ -93,6 +87,7 @@ def _pair(transcript: Sequence[Message]) -> list[list[Message]]:
                         "id": f"{message.id}:{call.id}",
                         "role": Role.TOOL,
                         "text": NO_RESULT,
+                        "tokens": message_tokens(NO_RESULT),
                         "tool_calls": (),
                         "tool_call_id": call.id,
                         "tool_name": call.name,

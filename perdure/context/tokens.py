@@ -6,6 +6,9 @@ Invariant: an estimate for budgets, deliberately a little high; billing uses wha
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+
+from perdure.domain.messages import ToolCall
 
 #: Runs of text by script, with the characters one token holds on average (o200k_base, rounded
 #: down): prose and code in ASCII, other alphabets, ideographs and kana and Hangul, and symbols
@@ -29,3 +32,9 @@ def estimate_tokens(text: str) -> int:
         for pattern, size in _CHARACTERS_PER_TOKEN
     )
     return max(1, round(total))
+
+
+def message_tokens(text: str, tool_calls: Iterable[ToolCall] = ()) -> int:
+    """The tokens of a message with its tool calls."""
+    calls = sum(estimate_tokens(call.name + call.arguments) for call in tool_calls)
+    return MESSAGE_OVERHEAD + estimate_tokens(text) + calls

@@ -51,6 +51,8 @@ class Message(Frozen):
     tool_name: str | None = None
     from_session: str | None = None
     label: Label = Label.PUBLIC
+    #: What the message takes of a context, estimated.
+    tokens: int = 0
     at: datetime
     raw: str | None = None
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
+from perdure.context import message_tokens
 from perdure.domain.errors import NotFound
 from perdure.domain.messages import Frozen, Role, ToolCall
 from perdure.domain.states import EventKind, ToolStatus
 from perdure.domain.steps import ToolRequest
 from perdure.store import outbox
+from perdure.store.appending import change
 from perdure.store.clock import now
 from perdure.store.database import Database
-from perdure.store.dialect import insert_or_ignore
-from perdure.store.tables import messages, sessions, steps, tool_claims
+from perdure.store.tables import messages, sessions, tool_claims
 
 
 class Claim(Frozen):
@@ -45,101 +46,89 @@ class Claims:
         Raises:
             NotFound: when no committed step made such a call.
         """
-        async with self._database.write() as connection:
-            calls = await connection.scalar(
-                select(messages.c.tool_calls).where(
-                    messages.c.session_key == request.session_key,
-                    messages.c.id == f"ans_{request.turn}_{request.step}",
-                )
-            )
-            if calls is None or not 0 <= request.call < len(calls):
-                raise NotFound(
-                    f"Step {request.step} of turn {request.turn} made no call {request.call}."
-                )
-            call = ToolCall.model_validate(calls[request.call])
-            claimed = await connection.execute(
-                insert_or_ignore(tool_claims).values(
-                    **_key(request), tool=call.name, claims=1, claimed_at=now()
-                )
-            )
-            if claimed.rowcount:
-                await outbox.append(
-                    connection,
-                    request.session_key,
-                    EventKind.TOOL_STARTED,
-                    turn=request.turn,
-                    step=request.step,
-                    call=request.call,
-                    tool=call.name,
-                )
-                return Claim(call=call)
-            row = (await connection.execute(select(tool_claims).where(*_claim_is(request)))).one()
-            if row.status is None:
-                await connection.execute(
-                    update(tool_claims).where(*_claim_is(request)).values(claims=row.claims + 1)
-                )
-            return Claim(call=call, sealed=row.status, earlier=row.claims)
+        return await self._database.write(_claim, request)
 
     async def seal(
         self, request: ToolRequest, call: ToolCall, status: ToolStatus, text: str
     ) -> ToolStatus:
         """Record the result of a call; a second seal changes nothing. Returns what is recorded."""
-        async with self._database.write() as connection:
-            sealed = await connection.scalar(
-                select(tool_claims.c.status).where(*_claim_is(request))
-            )
-            if sealed is not None:
-                return ToolStatus(sealed)
-            step_seq = await connection.scalar(
-                select(steps.c.message_seq).where(
-                    steps.c.session_key == request.session_key,
-                    steps.c.turn == request.turn,
-                    steps.c.step == request.step,
-                )
-            )
-            epoch = await connection.scalar(
-                select(messages.c.epoch).where(
-                    messages.c.session_key == request.session_key, messages.c.seq == step_seq
-                )
-            )
-            await connection.execute(
-                insert(messages).values(
-                    session_key=request.session_key,
-                    seq=(step_seq or 0) + 1 + request.call,
-                    id=f"res_{request.turn}_{request.step}_{request.call}",
-                    epoch=epoch,
-                    turn=request.turn,
-                    step=request.step,
-                    role=Role.TOOL,
-                    text=text,
-                    tool_calls=[],
-                    tool_call_id=call.id,
-                    tool_name=call.name,
-                    label=request.label,
-                    at=now(),
-                )
-            )
-            await connection.execute(
-                update(tool_claims)
-                .where(*_claim_is(request))
-                .values(status=status, sealed_at=now())
-            )
-            await connection.execute(
-                update(sessions)
-                .where(sessions.c.session_key == request.session_key)
-                .values(message_count=sessions.c.message_count + 1, last_activity=now())
-            )
-            await outbox.append(
-                connection,
-                request.session_key,
-                EventKind.TOOL_COMPLETED,
-                turn=request.turn,
-                step=request.step,
-                call=request.call,
-                tool=call.name,
-                status=status,
-            )
-        return status
+        return await self._database.write(_seal, request, call, status, text)
+
+
+def _claim(connection: Connection, request: ToolRequest) -> Claim:
+    calls = connection.scalar(select(messages.c.tool_calls).where(*_answer_of(request)))
+    if calls is None or not 0 <= request.call < len(calls):
+        raise NotFound(f"Step {request.step} of turn {request.turn} made no call {request.call}.")
+    call = ToolCall.model_validate(calls[request.call])
+    earlier = connection.execute(select(tool_claims).where(*_claim_is(request))).one_or_none()
+    if earlier is None:
+        connection.execute(
+            insert(tool_claims).values(**_key(request), tool=call.name, claims=1, claimed_at=now())
+        )
+        _tell(connection, request, EventKind.TOOL_STARTED, call)
+        return Claim(call=call)
+    if earlier.status is None:
+        connection.execute(
+            update(tool_claims).where(*_claim_is(request)).values(claims=earlier.claims + 1)
+        )
+    return Claim(call=call, sealed=earlier.status, earlier=earlier.claims)
+
+
+def _seal(
+    connection: Connection, request: ToolRequest, call: ToolCall, status: ToolStatus, text: str
+) -> ToolStatus:
+    sealed = connection.scalar(select(tool_claims.c.status).where(*_claim_is(request)))
+    if sealed is not None:
+        return ToolStatus(sealed)
+    answer = connection.execute(
+        select(messages.c.seq, messages.c.epoch).where(*_answer_of(request))
+    ).one()
+    connection.execute(
+        insert(messages).values(
+            session_key=request.session_key,
+            seq=answer.seq + 1 + request.call,
+            id=f"res_{request.turn}_{request.step}_{request.call}",
+            epoch=answer.epoch,
+            turn=request.turn,
+            step=request.step,
+            role=Role.TOOL,
+            text=text,
+            tokens=message_tokens(text),
+            tool_calls=[],
+            tool_call_id=call.id,
+            tool_name=call.name,
+            label=request.label,
+            at=now(),
+        )
+    )
+    connection.execute(
+        update(tool_claims).where(*_claim_is(request)).values(status=status, sealed_at=now())
+    )
+    change(connection, request.session_key, message_count=sessions.c.message_count + 1)
+    _tell(connection, request, EventKind.TOOL_COMPLETED, call, status=status)
+    return status
+
+
+def _tell(
+    connection: Connection, request: ToolRequest, kind: EventKind, call: ToolCall, **more: Any
+) -> None:
+    outbox.append(
+        connection,
+        request.session_key,
+        kind,
+        turn=request.turn,
+        step=request.step,
+        call=request.call,
+        tool=call.name,
+        **more,
+    )
+
+
+def _answer_of(request: ToolRequest) -> tuple[Any, ...]:
+    return (
+        messages.c.session_key == request.session_key,
+        messages.c.id == f"ans_{request.turn}_{request.step}",
+    )
 
 
 def _key(request: ToolRequest) -> dict[str, Any]:

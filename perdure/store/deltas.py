@@ -6,14 +6,14 @@ Invariant: losing every row of these tables loses nothing; the answer is in the 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import Connection, delete, func, insert, select
 
 from perdure.domain.messages import Frozen
 from perdure.domain.steps import StepRequest
 from perdure.store.clock import now
 from perdure.store.database import Database
-from perdure.store.dialect import insert_or_ignore
 from perdure.store.tables import deltas, listeners
 
 #: How long a listener counts as alive after it last said so, in seconds.
@@ -38,62 +38,64 @@ class Deltas:
 
     async def listen(self, session_key: str, listener: str) -> None:
         """Take or renew a lease of `LEASE` seconds."""
-        expires = now() + timedelta(seconds=LEASE)
-        async with self._database.write() as connection:
-            await connection.execute(
-                delete(listeners).where(
-                    (listeners.c.expires_at < now())
-                    | (
-                        (listeners.c.session_key == session_key)
-                        & (listeners.c.listener == listener)
-                    )
-                )
-            )
-            await connection.execute(
-                insert_or_ignore(listeners).values(
-                    session_key=session_key, listener=listener, expires_at=expires
-                )
-            )
+        await self._database.write(_listen, session_key, listener)
 
     async def leave(self, session_key: str, listener: str) -> None:
         """Give a lease back."""
-        async with self._database.write() as connection:
-            await connection.execute(
-                delete(listeners).where(
-                    listeners.c.session_key == session_key, listeners.c.listener == listener
-                )
-            )
+        await self._database.write(_leave, session_key, listener)
 
     async def listened(self, session_key: str) -> bool:
         """Whether anyone listens to a session now."""
-        query = select(func.count()).where(
-            listeners.c.session_key == session_key, listeners.c.expires_at >= now()
-        )
-        async with self._database.read() as connection:
-            return bool(await connection.scalar(query))
+        return await self._database.read(_listened, session_key)
 
     async def write(self, request: StepRequest, generation: int, text: str) -> None:
         """Append a piece of the text that a step is streaming."""
-        async with self._database.write() as connection:
-            await connection.execute(
-                insert(deltas).values(
-                    session_key=request.session_key,
-                    turn=request.turn,
-                    step=request.step,
-                    generation=generation,
-                    text=text,
-                )
-            )
+        key = request.model_dump(include={"session_key", "turn", "step"})
+        await self._database.write(_write, {**key, "generation": generation, "text": text})
 
     async def after(self, session_key: str, cursor: int) -> list[Delta]:
         """The pieces of a session with an id above `cursor`, oldest first."""
-        query = (
-            select(deltas)
-            .where(deltas.c.session_key == session_key, deltas.c.id > cursor)
-            .order_by(deltas.c.id)
+        return await self._database.read(_after, session_key, cursor)
+
+
+def _listen(connection: Connection, session_key: str, listener: str) -> None:
+    connection.execute(delete(listeners).where(listeners.c.expires_at < now()))
+    _leave(connection, session_key, listener)
+    connection.execute(
+        insert(listeners).values(
+            session_key=session_key,
+            listener=listener,
+            expires_at=now() + timedelta(seconds=LEASE),
         )
-        async with self._database.read() as connection:
-            return [
-                Delta.model_validate({name: row._mapping[name] for name in Delta.model_fields})
-                for row in await connection.execute(query)
-            ]
+    )
+
+
+def _leave(connection: Connection, session_key: str, listener: str) -> None:
+    connection.execute(
+        delete(listeners).where(
+            listeners.c.session_key == session_key, listeners.c.listener == listener
+        )
+    )
+
+
+def _listened(connection: Connection, session_key: str) -> bool:
+    query = select(func.count()).where(
+        listeners.c.session_key == session_key, listeners.c.expires_at >= now()
+    )
+    return bool(connection.scalar(query))
+
+
+def _write(connection: Connection, values: dict[str, Any]) -> None:
+    connection.execute(insert(deltas).values(values))
+
+
+def _after(connection: Connection, session_key: str, cursor: int) -> list[Delta]:
+    query = (
+        select(deltas)
+        .where(deltas.c.session_key == session_key, deltas.c.id > cursor)
+        .order_by(deltas.c.id)
+    )
+    return [
+        Delta.model_validate({name: row._mapping[name] for name in Delta.model_fields})
+        for row in connection.execute(query)
+    ]

@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from sqlalchemy import URL, Insert, Table, event, make_url
+from sqlalchemy import URL, Engine, Insert, Table, create_engine, event, make_url
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import AsyncAdaptedQueuePool
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import QueuePool
 
 from perdure.domain.errors import InvalidArgument
 
+#: Threads that read, each with a connection.
+READERS = 4
 #: How long a writer waits for another process before it gives up, in seconds.
 BUSY_TIMEOUT = 30.0
 #: How often a tail looks whether another connection has committed, in seconds.
@@ -33,32 +35,33 @@ def parse_url(url: str) -> URL:
     Raises:
         InvalidArgument: for an engine that Perdure does not run on, or a URL without a file.
     """
-    parsed = make_url(url)
-    if parsed.drivername != "sqlite+aiosqlite" or parsed.database in (None, "", ":memory:"):
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise InvalidArgument("The store's URL cannot be parsed.", f"{error}") from error
+    if parsed.get_backend_name() != "sqlite" or parsed.database in (None, "", ":memory:"):
         raise InvalidArgument(
             f"The store {parsed.render_as_string(hide_password=True)} is not supported.",
-            "Use sqlite+aiosqlite:///PATH; several processes share it, so it must be a file.",
+            "Use sqlite:///PATH; several processes share it, so it must be a file.",
         )
-    return parsed
+    return parsed.set(drivername="sqlite+pysqlite")
 
 
-def create_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
-    """A reading and a writing engine.
-
-    The writer has one connection: writers queue in process instead of polling the file lock.
-    Parameters, which are conversation text, stay out of error messages.
-    """
+def create_engines(url: URL) -> tuple[Engine, Engine]:
+    """A reading and a writing engine. Parameters are conversation text: errors hide them."""
     Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
-    options: dict[str, Any] = {"poolclass": AsyncAdaptedQueuePool, "hide_parameters": True}
-    reader = create_async_engine(url, pool_size=4, **options)
-    writer = create_async_engine(url, pool_size=1, max_overflow=0, pool_timeout=120, **options)
-    for engine, begin in ((reader, "BEGIN"), (writer, "BEGIN IMMEDIATE")):
+    engines = []
+    for size, begin in ((READERS, "BEGIN"), (1, "BEGIN IMMEDIATE")):
+        engine = create_engine(
+            url, poolclass=QueuePool, pool_size=size, max_overflow=0, hide_parameters=True
+        )
         _configure(engine, begin)
-    return reader, writer
+        engines.append(engine)
+    return engines[0], engines[1]
 
 
-def _configure(engine: AsyncEngine, begin: str) -> None:
-    @event.listens_for(engine.sync_engine, "connect")
+def _configure(engine: Engine, begin: str) -> None:
+    @event.listens_for(engine, "connect")
     def set_pragmas(connection: Any, _record: Any) -> None:
         # The driver would begin transactions by itself, and not before the first write.
         connection.isolation_level = None
@@ -69,7 +72,7 @@ def _configure(engine: AsyncEngine, begin: str) -> None:
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
 
-    @event.listens_for(engine.sync_engine, "begin")
+    @event.listens_for(engine, "begin")
     def begin_transaction(connection: Any) -> None:
         connection.exec_driver_sql(begin)
 
@@ -79,21 +82,12 @@ def insert_or_ignore(table: Table) -> Insert:
     return sqlite.insert(table).on_conflict_do_nothing()
 
 
-@asynccontextmanager
-async def migration_lock(url: URL) -> AsyncIterator[None]:
+@contextmanager
+def migration_lock(url: URL) -> Iterator[None]:
     """Held by one process at a time; the kernel releases it when the holder dies."""
-    lock = await asyncio.to_thread(_locked, Path(f"{url.database}.migrate.lock"))
-    try:
+    with Path(f"{url.database}.migrate.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-    finally:
-        lock.close()
-
-
-def _locked(path: Path) -> TextIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock
 
 
 class CommitWatch:

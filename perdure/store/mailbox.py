@@ -7,15 +7,14 @@ transcript, never in both.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import Row, delete, func, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Row, delete, func, insert, select
 
 from perdure.domain.envelopes import Envelope, Sender
 from perdure.domain.errors import Conflict
 from perdure.store.clock import now
 from perdure.store.database import Database
-from perdure.store.dialect import insert_or_ignore
 from perdure.store.tables import mailbox, messages
 
 
@@ -39,50 +38,20 @@ class Mailbox:
         Raises:
             Conflict: when the id was used for another text.
         """
-        async with self._database.write() as connection:
-            known = await _text_of(connection, messages, messages.c.id, session_key, envelope)
-            posted = Posted.TAKEN
-            if known is None:
-                known = await _text_of(
-                    connection, mailbox, mailbox.c.message_id, session_key, envelope
-                )
-                posted = Posted.WAITING
-            if known is not None:
-                if known != text:
-                    raise Conflict(
-                        f"The message id {envelope.message_id} was used for another text.",
-                        "A message id names one message for ever; send this one under a new id.",
-                    )
-                return posted
-            await connection.execute(
-                insert_or_ignore(mailbox).values(
-                    session_key=session_key,
-                    message_id=envelope.message_id,
-                    text=text,
-                    sender_kind=envelope.sender.kind,
-                    sender_id=envelope.sender.id,
-                    label=envelope.label,
-                    at=now(),
-                )
-            )
-        return Posted.NEW
+        return await self._database.write(_post, session_key, envelope, text)
 
     async def withdraw(self, session_key: str, message_id: str) -> bool:
         """Pick a message up again; False when it was taken or never laid down."""
-        async with self._database.write() as connection:
-            gone = await connection.execute(delete(mailbox).where(*_at(session_key, message_id)))
-        return bool(gone.rowcount)
+        return await self._database.write(discard, session_key, message_id)
 
     async def count(self, session_key: str) -> int:
         """How many messages wait for a session."""
-        query = select(func.count()).where(mailbox.c.session_key == session_key)
-        async with self._database.read() as connection:
-            return int(await connection.scalar(query) or 0)
+        return await self._database.read(_count, session_key)
 
 
-async def waiting(connection: AsyncConnection, session_key: str) -> tuple[Envelope, ...]:
+def waiting(connection: Connection, session_key: str) -> tuple[Envelope, ...]:
     """The envelopes of every message that waits for a session, oldest first."""
-    rows = await connection.execute(
+    rows = connection.execute(
         select(mailbox)
         .where(mailbox.c.session_key == session_key)
         .order_by(mailbox.c.at, mailbox.c.message_id)
@@ -97,23 +66,55 @@ async def waiting(connection: AsyncConnection, session_key: str) -> tuple[Envelo
     )
 
 
-async def take(connection: AsyncConnection, session_key: str, message_id: str) -> Row | None:
+def take(connection: Connection, session_key: str, message_id: str) -> Row[Any] | None:
     """Remove a message from the mailbox and return its row; None when it does not lie there."""
-    row = (
-        await connection.execute(select(mailbox).where(*_at(session_key, message_id)))
+    return connection.execute(
+        delete(mailbox).where(*_at(session_key, message_id)).returning(mailbox)
     ).one_or_none()
-    if row is not None:
-        await connection.execute(delete(mailbox).where(*_at(session_key, message_id)))
-    return row
 
 
-def _at(session_key: str, message_id: str) -> tuple:
-    return (mailbox.c.session_key == session_key, mailbox.c.message_id == message_id)
+def discard(connection: Connection, session_key: str, message_id: str) -> bool:
+    """Remove a message unread; False when it does not lie there."""
+    return take(connection, session_key, message_id) is not None
 
 
-async def _text_of(connection, table, id_column, session_key: str, envelope: Envelope):
-    return await connection.scalar(
-        select(table.c.text).where(
-            table.c.session_key == session_key, id_column == envelope.message_id
+def _post(connection: Connection, session_key: str, envelope: Envelope, text: str) -> Posted:
+    known = connection.scalar(
+        select(messages.c.text).where(
+            messages.c.session_key == session_key, messages.c.id == envelope.message_id
         )
     )
+    posted = Posted.TAKEN
+    if known is None:
+        posted = Posted.WAITING
+        known = connection.scalar(
+            select(mailbox.c.text).where(*_at(session_key, envelope.message_id))
+        )
+    if known is not None:
+        if known != text:
+            raise Conflict(
+                f"The message id {envelope.message_id} was used for another text.",
+                "A message id names one message for ever; send this one under a new id.",
+            )
+        return posted
+    connection.execute(
+        insert(mailbox).values(
+            session_key=session_key,
+            message_id=envelope.message_id,
+            text=text,
+            sender_kind=envelope.sender.kind,
+            sender_id=envelope.sender.id,
+            label=envelope.label,
+            at=now(),
+        )
+    )
+    return Posted.NEW
+
+
+def _count(connection: Connection, session_key: str) -> int:
+    query = select(func.count()).where(mailbox.c.session_key == session_key)
+    return int(connection.scalar(query) or 0)
+
+
+def _at(session_key: str, message_id: str) -> tuple[Any, ...]:
+    return (mailbox.c.session_key == session_key, mailbox.c.message_id == message_id)

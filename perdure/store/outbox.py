@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, func, insert, select
 
 from perdure.domain.messages import Frozen
 from perdure.domain.states import EventKind
@@ -39,8 +38,9 @@ class Event(Frozen):
     at: datetime
 
 
-async def append(
-    connection: AsyncConnection,
+def append(
+    connection: Connection,
+    /,
     session_key: str,
     kind: EventKind,
     *,
@@ -49,7 +49,7 @@ async def append(
     **payload: Any,
 ) -> None:
     """Write one event in the transaction of `connection`."""
-    await connection.execute(
+    connection.execute(
         insert(events).values(
             session_key=session_key, kind=kind, turn=turn, step=step, payload=payload, at=now()
         )
@@ -67,18 +67,13 @@ class Outbox:
 
     async def newest_id(self) -> int:
         """The cursor of the newest event, 0 when there is none."""
-        async with self._database.read() as connection:
-            return int(await connection.scalar(select(func.max(events.c.id))) or 0)
+        return await self._database.read(_newest_id)
 
     async def page(
         self, session_key: str | None = None, after: int = 0, limit: int = PAGE
     ) -> list[Event]:
         """Up to `limit` events with an id above `after`, oldest first."""
-        query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
-        if session_key is not None:
-            query = query.where(events.c.session_key == session_key)
-        async with self._database.read() as connection:
-            return [_event(row) for row in await connection.execute(query)]
+        return await self._database.read(_page, session_key, after, limit)
 
     async def follow(self, session_key: str, after: int) -> AsyncIterator[Event]:
         """Every event of a session with an id above `after`, in order, each once, for ever."""
@@ -141,5 +136,12 @@ class Outbox:
             await asyncio.gather(reader, return_exceptions=True)
 
 
-def _event(row: Row[Any]) -> Event:
-    return Event.model_validate(dict(row._mapping))
+def _newest_id(connection: Connection) -> int:
+    return int(connection.scalar(select(func.max(events.c.id))) or 0)
+
+
+def _page(connection: Connection, session_key: str | None, after: int, limit: int) -> list[Event]:
+    query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
+    if session_key is not None:
+        query = query.where(events.c.session_key == session_key)
+    return [Event.model_validate(dict(row._mapping)) for row in connection.execute(query)]

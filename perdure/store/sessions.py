@@ -8,8 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, delete, func, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Row, func, insert, select
 
 from perdure.domain.envelopes import Envelope
 from perdure.domain.keys import Kind, Marker, SessionKey
@@ -18,9 +17,9 @@ from perdure.domain.messages import Frozen, Usage
 from perdure.domain.states import EventKind, SessionState
 from perdure.domain.steps import OpenSession, SessionReset
 from perdure.store import mailbox, outbox
+from perdure.store.appending import change
 from perdure.store.clock import now
 from perdure.store.database import Database
-from perdure.store.dialect import insert_or_ignore
 from perdure.store.tables import events, sessions
 from perdure.store.turns import close_orphans
 
@@ -61,105 +60,19 @@ class Sessions:
     async def open(self, request: OpenSession) -> Opened:
         """The session, made if it is new. A fresh run also picks up what a lost one left: turns
         it did not end are ended as failed, messages it had not taken are handed over again."""
-        key = SessionKey.parse(request.session_key)
-        async with self._database.write() as connection:
-            made = await connection.execute(
-                insert_or_ignore(sessions).values(
-                    session_key=request.session_key,
-                    tenant=key.tenant,
-                    user=key.user,
-                    kind=key.kind,
-                    agent=request.agent,
-                    state=SessionState.IDLE,
-                    label=Label.PUBLIC,
-                    created_at=now(),
-                    last_activity=now(),
-                )
-            )
-            if request.fresh:
-                await close_orphans(connection, request.session_key)
-            row = await _row(connection, request.session_key)
-            assert row is not None  # inserted above
-            if made.rowcount or row.state == SessionState.CLOSED:
-                await connection.execute(
-                    update(sessions)
-                    .where(sessions.c.session_key == request.session_key)
-                    .values(state=SessionState.IDLE)
-                )
-                await outbox.append(
-                    connection,
-                    request.session_key,
-                    EventKind.SESSION_OPENED,
-                    agent=row.agent,
-                    reopened=not made.rowcount,
-                )
-            pending = (
-                await mailbox.waiting(connection, request.session_key) if request.fresh else ()
-            )
-        return Opened(agent=row.agent, turn=row.turn, label=row.label, pending=pending)
+        return await self._database.write(_open, request)
 
     async def reset(self, request: SessionReset) -> None:
         """Begin a new epoch at PUBLIC and discard the messages named, once per request."""
-        async with self._database.write() as connection:
-            done = await connection.scalar(
-                select(func.count()).where(
-                    events.c.session_key == request.session_key,
-                    events.c.kind == EventKind.SESSION_RESET,
-                    events.c.payload["request_id"].as_string() == request.request_id,
-                )
-            )
-            if done:
-                return
-            await connection.execute(
-                update(sessions)
-                .where(sessions.c.session_key == request.session_key)
-                .values(epoch=sessions.c.epoch + 1, label=Label.PUBLIC, last_activity=now())
-            )
-            epoch = await connection.scalar(
-                select(sessions.c.epoch).where(sessions.c.session_key == request.session_key)
-            )
-            for message_id in request.dropped:
-                await connection.execute(
-                    delete(mailbox.mailbox).where(
-                        mailbox.mailbox.c.session_key == request.session_key,
-                        mailbox.mailbox.c.message_id == message_id,
-                    )
-                )
-                await outbox.append(
-                    connection,
-                    request.session_key,
-                    EventKind.MESSAGE_DROPPED,
-                    message_id=message_id,
-                    reason="reset",
-                )
-            await outbox.append(
-                connection,
-                request.session_key,
-                EventKind.SESSION_RESET,
-                request_id=request.request_id,
-                epoch=epoch,
-                dropped=len(request.dropped),
-            )
+        await self._database.write(_reset, request)
 
     async def close(self, session_key: str) -> None:
         """Mark a session closed."""
-        async with self._database.write() as connection:
-            changed = await connection.execute(
-                update(sessions)
-                .where(
-                    sessions.c.session_key == session_key,
-                    sessions.c.state != SessionState.CLOSED,
-                )
-                .values(state=SessionState.CLOSED, last_activity=now())
-            )
-            if changed.rowcount:
-                await outbox.append(connection, session_key, EventKind.SESSION_CLOSED)
+        await self._database.write(_close, session_key)
 
     async def get(self, session_key: str) -> SessionRow | None:
         """A session, or None when there is none of that key."""
-        async with self._database.read() as connection:
-            row = await _row(connection, session_key)
-        return None if row is None else _session(row)
+        return await self._database.read(_get, session_key)
 
     async def list(
         self,
@@ -170,29 +83,112 @@ class Sessions:
         offset: int = 0,
     ) -> tuple[list[SessionRow], int]:
         """A page of sessions, last active first, and how many there are in all."""
-        conditions = []
-        if kind is not None:
-            conditions.append(sessions.c.kind == kind)
-        if since_minutes is not None:
-            conditions.append(sessions.c.last_activity >= now() - timedelta(minutes=since_minutes))
-        query = (
-            select(sessions)
-            .where(*conditions)
-            .order_by(sessions.c.last_activity.desc(), sessions.c.session_key)
-            .limit(limit)
-            .offset(offset)
-        )
-        async with self._database.read() as connection:
-            rows = (await connection.execute(query)).all()
-            total = await connection.scalar(
-                select(func.count()).select_from(sessions).where(*conditions)
+        since = None if since_minutes is None else now() - timedelta(minutes=since_minutes)
+        return await self._database.read(_list, kind, since, limit, offset)
+
+
+def _open(connection: Connection, request: OpenSession) -> Opened:
+    key = SessionKey.parse(request.session_key)
+    row = _row(connection, request.session_key)
+    fresh = row is None
+    if fresh:
+        connection.execute(
+            insert(sessions).values(
+                session_key=request.session_key,
+                tenant=key.tenant,
+                user=key.user,
+                kind=key.kind,
+                agent=request.agent,
+                state=SessionState.IDLE,
+                label=Label.PUBLIC,
+                created_at=now(),
+                last_activity=now(),
             )
-        return [_session(row) for row in rows], int(total or 0)
+        )
+        row = _row(connection, request.session_key)
+    assert row is not None  # inserted above
+    if request.fresh:
+        close_orphans(connection, request.session_key)
+    if fresh or row.state == SessionState.CLOSED:
+        change(connection, request.session_key, state=SessionState.IDLE)
+        outbox.append(
+            connection,
+            request.session_key,
+            EventKind.SESSION_OPENED,
+            agent=row.agent,
+            reopened=not fresh,
+        )
+    return Opened(
+        agent=row.agent,
+        turn=row.turn,
+        label=row.label,
+        pending=mailbox.waiting(connection, request.session_key) if request.fresh else (),
+    )
 
 
-async def _row(connection: AsyncConnection, session_key: str) -> Row[Any] | None:
+def _reset(connection: Connection, request: SessionReset) -> None:
+    done = connection.scalar(
+        select(func.count()).where(
+            events.c.session_key == request.session_key,
+            events.c.kind == EventKind.SESSION_RESET,
+            events.c.payload["request_id"].as_string() == request.request_id,
+        )
+    )
+    if done:
+        return
+    change(connection, request.session_key, epoch=sessions.c.epoch + 1, label=Label.PUBLIC)
+    for message_id in request.dropped:
+        mailbox.discard(connection, request.session_key, message_id)
+        outbox.append(
+            connection,
+            request.session_key,
+            EventKind.MESSAGE_DROPPED,
+            message_id=message_id,
+            reason="reset",
+        )
+    outbox.append(
+        connection,
+        request.session_key,
+        EventKind.SESSION_RESET,
+        request_id=request.request_id,
+        dropped=len(request.dropped),
+    )
+
+
+def _close(connection: Connection, session_key: str) -> None:
+    row = _row(connection, session_key)
+    if row is not None and row.state != SessionState.CLOSED:
+        change(connection, session_key, state=SessionState.CLOSED)
+        outbox.append(connection, session_key, EventKind.SESSION_CLOSED)
+
+
+def _get(connection: Connection, session_key: str) -> SessionRow | None:
+    row = _row(connection, session_key)
+    return None if row is None else _session(row)
+
+
+def _list(
+    connection: Connection, kind: Kind | None, since: datetime | None, limit: int, offset: int
+) -> tuple[list[SessionRow], int]:
+    conditions = []
+    if kind is not None:
+        conditions.append(sessions.c.kind == kind)
+    if since is not None:
+        conditions.append(sessions.c.last_activity >= since)
+    query = (
+        select(sessions)
+        .where(*conditions)
+        .order_by(sessions.c.last_activity.desc(), sessions.c.session_key)
+        .limit(limit)
+        .offset(offset)
+    )
+    total = connection.scalar(select(func.count()).select_from(sessions).where(*conditions))
+    return [_session(row) for row in connection.execute(query)], int(total or 0)
+
+
+def _row(connection: Connection, session_key: str) -> Row[Any] | None:
     return (
-        await connection.execute(select(sessions).where(sessions.c.session_key == session_key))
+        connection.execute(select(sessions).where(sessions.c.session_key == session_key))
     ).one_or_none()
 
 

@@ -95,7 +95,8 @@ mailbox = Table(
     Column("at", Moment, nullable=False),
 )
 
-#: The transcript: every message ever taken or answered, immutable. `seq` orders it.
+#: The transcript: every message ever taken or answered, immutable. `seq` orders it, `tokens` is
+#: what it takes of a context, estimated once.
 messages = Table(
     "messages",
     metadata,
@@ -112,6 +113,7 @@ messages = Table(
     Column("tool_name", String(128), nullable=True),
     Column("from_session", String(512), nullable=True),
     Column("label", String(16), nullable=False),
+    Column("tokens", Integer, nullable=False),
     Column("at", Moment, nullable=False),
     Column("raw", Text, nullable=True),
     UniqueConstraint("session_key", "id"),

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import Connection, Row, func, select
 
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Message, Role, ToolCall, Usage
@@ -76,123 +76,136 @@ class Transcript:
         """The messages of an epoch from the newest back, fetched as they are asked for."""
         before: int | None = None
         while True:
-            query = (
-                select(messages)
-                .where(messages.c.session_key == session_key, messages.c.epoch == epoch)
-                .order_by(messages.c.seq.desc())
-                .limit(CONTEXT_PAGE)
-            )
-            if before is not None:
-                query = query.where(messages.c.seq < before)
-            async with self._database.read() as connection:
-                rows = (await connection.execute(query)).all()
-            for row in rows:
-                yield _message(row)
-            if len(rows) < CONTEXT_PAGE:
+            found = await self._database.read(_newest, session_key, epoch, before)
+            for message in found:
+                yield message
+            if len(found) < CONTEXT_PAGE:
                 return
-            before = rows[-1].seq
+            before = found[-1].seq
 
     async def page(self, session_key: str, limit: int, offset: int) -> HistoryPage:
         """The `limit` messages that end `offset` messages before the newest."""
-        query = (
-            select(messages)
-            .where(messages.c.session_key == session_key)
-            .order_by(messages.c.seq.desc())
-            .limit(limit)
-            .offset(offset)
-        )
-        async with self._database.read() as connection:
-            rows = (await connection.execute(query)).all()
-            total = int(
-                await connection.scalar(
-                    select(func.count()).where(messages.c.session_key == session_key)
-                )
-                or 0
-            )
-        return HistoryPage(
-            session_key=session_key,
-            messages=tuple(_shown(row) for row in reversed(rows)),
-            total=total,
-            has_more=offset + len(rows) < total,
-        )
+        return await self._database.read(_page, session_key, limit, offset)
 
     async def turn_of(self, session_key: str, message_id: str) -> TurnResult | None:
         """What the turn of a message came to so far; None when no turn has taken it yet."""
-        async with self._database.read() as connection:
-            turn = (
-                await connection.execute(
-                    select(turns).where(
-                        turns.c.session_key == session_key, turns.c.message_id == message_id
-                    )
-                )
-            ).one_or_none()
-            if turn is None:
-                return None
-            answer = (
-                await connection.execute(
-                    select(messages.c.text, messages.c.label).where(
-                        messages.c.session_key == session_key, messages.c.id == turn.answer_id
-                    )
-                )
-            ).one_or_none()
-            made = (
-                await connection.execute(
-                    select(steps)
-                    .where(
-                        steps.c.session_key == session_key,
-                        steps.c.turn == turn.turn,
-                        steps.c.outcome.is_not(None),
-                    )
-                    .order_by(steps.c.step)
-                )
-            ).all()
-            tools = await self._tools(connection, session_key, turn.turn)
-        usage = Usage()
-        for step in made:
-            usage += Usage(
-                input_tokens=step.input_tokens, output_tokens=step.output_tokens, cost=step.cost
-            )
-        return TurnResult(
-            message_id=message_id,
-            session_key=session_key,
-            turn=turn.turn,
-            state=turn.state,
-            text=answer.text if answer else "",
-            label=answer.label if answer else Label.PUBLIC,
-            steps=len(made),
-            tools=tools,
-            usage=usage,
-            error=turn.error,
-        )
+        return await self._database.read(_turn_of, session_key, message_id)
 
-    async def _tools(self, connection: Any, session_key: str, turn: int) -> tuple[ToolUse, ...]:
-        calls = await connection.execute(
-            select(messages.c.step, messages.c.tool_calls)
-            .where(
-                messages.c.session_key == session_key,
-                messages.c.turn == turn,
-                messages.c.role == Role.ASSISTANT,
-            )
-            .order_by(messages.c.seq)
+
+def _newest(
+    connection: Connection, session_key: str, epoch: int, before: int | None
+) -> list[Message]:
+    query = (
+        select(messages)
+        .where(messages.c.session_key == session_key, messages.c.epoch == epoch)
+        .order_by(messages.c.seq.desc())
+        .limit(CONTEXT_PAGE)
+    )
+    if before is not None:
+        query = query.where(messages.c.seq < before)
+    return [_message(row) for row in connection.execute(query)]
+
+
+def _page(connection: Connection, session_key: str, limit: int, offset: int) -> HistoryPage:
+    query = (
+        select(messages)
+        .where(messages.c.session_key == session_key)
+        .order_by(messages.c.seq.desc())
+        .limit(limit)
+        .offset(offset)
+    )
+    rows = connection.execute(query).all()
+    total = connection.scalar(select(func.count()).where(messages.c.session_key == session_key))
+    return HistoryPage(
+        session_key=session_key,
+        messages=tuple(_shown(row) for row in reversed(rows)),
+        total=total or 0,
+        has_more=offset + len(rows) < (total or 0),
+    )
+
+
+def _turn_of(connection: Connection, session_key: str, message_id: str) -> TurnResult | None:
+    turn = connection.execute(
+        select(turns).where(turns.c.session_key == session_key, turns.c.message_id == message_id)
+    ).one_or_none()
+    if turn is None:
+        return None
+    answer = connection.execute(
+        select(messages.c.text, messages.c.label).where(
+            messages.c.session_key == session_key, messages.c.id == turn.answer_id
         )
-        sealed = {
-            (row.step, row.call): row.status
-            for row in await connection.execute(
-                select(tool_claims).where(
-                    tool_claims.c.session_key == session_key, tool_claims.c.turn == turn
-                )
-            )
-        }
-        return tuple(
-            ToolUse(name=call["name"], status=sealed.get((row.step, position)))
-            for row in calls
-            for position, call in enumerate(row.tool_calls)
+    ).one_or_none()
+    made = connection.execute(
+        select(steps)
+        .where(
+            steps.c.session_key == session_key,
+            steps.c.turn == turn.turn,
+            steps.c.outcome.is_not(None),
         )
+        .order_by(steps.c.step)
+    ).all()
+    usage = Usage()
+    for step in made:
+        usage += Usage(
+            input_tokens=step.input_tokens, output_tokens=step.output_tokens, cost=step.cost
+        )
+    return TurnResult(
+        message_id=message_id,
+        session_key=session_key,
+        turn=turn.turn,
+        state=turn.state,
+        text=answer.text if answer else "",
+        label=answer.label if answer else Label.PUBLIC,
+        steps=len(made),
+        tools=_tools(connection, session_key, turn.turn),
+        usage=usage,
+        error=turn.error,
+    )
+
+
+def _tools(connection: Connection, session_key: str, turn: int) -> tuple[ToolUse, ...]:
+    answers = connection.execute(
+        select(messages.c.step, messages.c.tool_calls)
+        .where(
+            messages.c.session_key == session_key,
+            messages.c.turn == turn,
+            messages.c.role == Role.ASSISTANT,
+        )
+        .order_by(messages.c.seq)
+    )
+    sealed = {
+        (row.step, row.call): row.status
+        for row in connection.execute(
+            select(tool_claims).where(
+                tool_claims.c.session_key == session_key, tool_claims.c.turn == turn
+            )
+        )
+    }
+    return tuple(
+        ToolUse(name=call["name"], status=sealed.get((answer.step, position)))
+        for answer in answers
+        for position, call in enumerate(answer.tool_calls)
+    )
 
 
 def _message(row: Row[Any]) -> Message:
-    fields = {name: getattr(row, name) for name in Message.model_fields}
-    return Message.model_validate(fields)
+    # A context reads hundreds of rows that were checked when they were written.
+    return Message.model_construct(
+        id=row.id,
+        seq=row.seq,
+        turn=row.turn,
+        step=row.step,
+        role=Role(row.role),
+        text=row.text,
+        tool_calls=tuple(ToolCall.model_construct(**call) for call in row.tool_calls),
+        tool_call_id=row.tool_call_id,
+        tool_name=row.tool_name,
+        from_session=row.from_session,
+        label=Label(row.label),
+        tokens=row.tokens,
+        at=row.at,
+        raw=row.raw,
+    )
 
 
 def _shown(row: Row[Any]) -> HistoryMessage:

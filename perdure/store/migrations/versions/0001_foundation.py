@@ -93,6 +93,7 @@ def upgrade() -> None:
         sa.Column("tool_name", sa.String(length=128), nullable=True),
         sa.Column("from_session", sa.String(length=512), nullable=True),
         sa.Column("label", sa.String(length=16), nullable=False),
+        sa.Column("tokens", sa.Integer(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("raw", sa.Text(), nullable=True),
         sa.ForeignKeyConstraint(
