@@ -65,9 +65,9 @@ class Outbox:
         self._reader: asyncio.Task[None] | None = None
         self._cursor = 0
 
-    async def newest_id(self) -> int:
-        """The cursor of the newest event, 0 when there is none."""
-        return await self._database.read(_newest_id)
+    async def newest_id(self, session_key: str | None = None, kind: EventKind | None = None) -> int:
+        """The cursor of the newest event, of a session and of a kind; 0 when there is none."""
+        return await self._database.read(_newest_id, session_key, kind)
 
     async def page(
         self, session_key: str | None = None, after: int = 0, limit: int = PAGE
@@ -136,8 +136,13 @@ class Outbox:
             await asyncio.gather(reader, return_exceptions=True)
 
 
-def _newest_id(connection: Connection) -> int:
-    return int(connection.scalar(select(func.max(events.c.id))) or 0)
+def _newest_id(connection: Connection, session_key: str | None, kind: EventKind | None) -> int:
+    query = select(func.max(events.c.id))
+    if session_key is not None:
+        query = query.where(events.c.session_key == session_key)
+    if kind is not None:
+        query = query.where(events.c.kind == kind)
+    return int(connection.scalar(query) or 0)
 
 
 def _page(connection: Connection, session_key: str | None, after: int, limit: int) -> list[Event]:

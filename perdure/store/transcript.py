@@ -87,6 +87,10 @@ class Transcript:
         """The `limit` messages that end `offset` messages before the newest."""
         return await self._database.read(_page, session_key, limit, offset)
 
+    async def message(self, session_key: str, message_id: str) -> HistoryMessage | None:
+        """One message, or None when the transcript does not have it."""
+        return await self._database.read(_message_of, session_key, message_id)
+
     async def turn_of(self, session_key: str, message_id: str) -> TurnResult | None:
         """What the turn of a message came to so far; None when no turn has taken it yet."""
         return await self._database.read(_turn_of, session_key, message_id)
@@ -122,6 +126,15 @@ def _page(connection: Connection, session_key: str, limit: int, offset: int) -> 
         total=total or 0,
         has_more=offset + len(rows) < (total or 0),
     )
+
+
+def _message_of(
+    connection: Connection, session_key: str, message_id: str
+) -> HistoryMessage | None:
+    row = connection.execute(
+        select(messages).where(messages.c.session_key == session_key, messages.c.id == message_id)
+    ).one_or_none()
+    return None if row is None else _shown(row)
 
 
 def _turn_of(connection: Connection, session_key: str, message_id: str) -> TurnResult | None:
