@@ -128,9 +128,7 @@ def _page(connection: Connection, session_key: str, limit: int, offset: int) -> 
     )
 
 
-def _message_of(
-    connection: Connection, session_key: str, message_id: str
-) -> HistoryMessage | None:
+def _message_of(connection: Connection, session_key: str, message_id: str) -> HistoryMessage | None:
     row = connection.execute(
         select(messages).where(messages.c.session_key == session_key, messages.c.id == message_id)
     ).one_or_none()
