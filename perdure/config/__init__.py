@@ -6,7 +6,7 @@ knows where it came from.
 
 from perdure.config.default import DEFAULT_TOML, write_default
 from perdure.config.effective import Entry, effective
-from perdure.config.load import load_settings
+from perdure.config.load import home_folder, load_settings
 from perdure.config.settings import (
     AgentSettings,
     GatewaySettings,
@@ -24,6 +24,7 @@ __all__ = [
     "StoreSettings",
     "TemporalSettings",
     "effective",
+    "home_folder",
     "load_settings",
     "write_default",
 ]

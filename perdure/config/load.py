@@ -67,6 +67,11 @@ def load_settings(home: Path | None = None, environ: Mapping[str, str] = os.envi
     return settings.with_sources({**sources, "home": home_source})
 
 
+def home_folder(home: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
+    """The home folder in force, found as `load_settings` does, without reading what is in it."""
+    return _home(home, environ)[0]
+
+
 def _home(home: Path | None, environ: Mapping[str, str]) -> tuple[Path, str]:
     if home is not None:
         chosen, source = Path(home), "command line"

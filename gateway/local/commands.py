@@ -1,0 +1,58 @@
+"""How our own processes are started: the arguments and the environment of each.
+
+Invariant: a child imports the same Perdure as its parent, whatever folder it is started in.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+#: The folder from which this process imports Perdure: a checkout, or site-packages.
+_ROOT = Path(__file__).parent.parent.parent
+
+#: `-P` keeps the current folder off the import path: a `worker.py` there is not ours.
+_PYTHON = (sys.executable, "-P", "-m")
+
+
+def worker_argv(home: Path) -> tuple[str, ...]:
+    """The command line of a worker on `home`."""
+    return (*_PYTHON, "worker", "--home", str(home))
+
+
+def gateway_argv(home: Path, port: int) -> tuple[str, ...]:
+    """The command line of the HTTP gateway on `home`."""
+    return (*_PYTHON, "gateway.http", "--home", str(home), "--port", str(port))
+
+
+def has_gateway() -> bool:
+    """Whether this installation has the HTTP gateway."""
+    return find_spec("gateway.http") is not None
+
+
+def own_environment() -> dict[str, str]:
+    """The environment of this process, in which Python finds this Perdure."""
+    environ = dict(os.environ)
+    if str(_ROOT) not in site_folders():
+        known = environ.get("PYTHONPATH")
+        environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *([known] if known else [])])
+    return environ
+
+
+def site_folders() -> set[str]:
+    """The folders that Python searches for installed packages."""
+    return {entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")}
+
+
+def local_environment() -> dict[str, str]:
+    """`own_environment` for processes of a local server.
+
+    Without Temporal's own settings: their TLS, API key and profile are for a cluster elsewhere.
+    """
+    environ = {
+        name: value for name, value in own_environment().items() if not name.startswith("TEMPORAL_")
+    }
+    environ["TEMPORAL_CONFIG_FILE"] = os.devnull
+    return environ
