@@ -62,10 +62,11 @@ class ModelSteps:
                     return begun
                 answer = await self._answer(request, begun)
                 return await asyncio.shield(self._store.turns.commit_step(request, answer))
-            except ModelFailure as error:
-                raise await self._refused(request, error) from error
             except PerdureError as error:
-                raise failure(error) from error
+                # History keeps a failure with its causes, and those hold a provider's raw words:
+                # they go to the log instead.
+                activity.logger.warning("the step was refused", exc_info=error)
+                raise await self._refused(request, error) from None
 
     async def _answer(self, request: StepRequest, begun: Begun) -> StepAnswer:
         agent = self._settings.agent(request.agent)
@@ -120,7 +121,9 @@ class ModelSteps:
             self._chains[agent.models] = ModelChain(agent.models)
         return self._chains[agent.models]
 
-    async def _refused(self, request: StepRequest, error: ModelFailure) -> ApplicationError:
+    async def _refused(self, request: StepRequest, error: PerdureError) -> ApplicationError:
+        if not isinstance(error, ModelFailure):
+            return failure(error)
         attempt = activity.info().attempt
         if not error.retryable or attempt >= self._settings.limits.step_attempts:
             return failure(error, retryable=error.retryable)
