@@ -20,7 +20,6 @@ from gateway.cli.output import console, note, print_json
 from gateway.local import Stack, StackInfo, Stopped
 from gateway.local import down as stop_stack
 from gateway.local.commands import gateway_argv, has_gateway, own_environment, worker_argv
-from gateway.local.ports import free_ports
 from perdure.config import home_folder, load_settings
 from perdure.domain.errors import Unavailable
 
@@ -78,14 +77,14 @@ def gateway(
     home: Home = None,
     as_json: AsJson = False,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65_535, help="Port to listen on; else a free one.")
+        int | None, typer.Option(min=1, max=65_535, help="Port to listen on; else the configured.")
     ] = None,
 ) -> None:
     """Run the HTTP gateway until Ctrl-C."""
     settings = load_settings(home)
     if not has_gateway():
         raise Unavailable("This installation has no HTTP gateway.", "Talk to sessions with `ask`.")
-    _become(gateway_argv(settings.home, port or settings.gateway.port or free_ports(1)[0]))
+    _become(gateway_argv(settings.home, port))
 
 
 async def _run(stack: Stack, as_json: bool) -> None:

@@ -22,9 +22,10 @@ def worker_argv(home: Path) -> tuple[str, ...]:
     return (*_PYTHON, "worker", "--home", str(home))
 
 
-def gateway_argv(home: Path, port: int) -> tuple[str, ...]:
-    """The command line of the HTTP gateway on `home`."""
-    return (*_PYTHON, "gateway.http", "--home", str(home), "--port", str(port))
+def gateway_argv(home: Path, port: int | None = None) -> tuple[str, ...]:
+    """The command line of the HTTP gateway on `home`; without a port it takes the configured."""
+    told = () if port is None else ("--port", str(port))
+    return (*_PYTHON, "gateway.http", "--home", str(home), *told)
 
 
 def has_gateway() -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import socket
-from contextlib import ExitStack
 
 from perdure.domain.errors import Unavailable
 
@@ -31,19 +30,10 @@ def free_ports(count: int) -> list[int]:
         Unavailable: when there are none.
     """
     found: list[int] = []
-    with ExitStack() as held:
-        for port in random.sample(_RANGE, _TRIES):
-            if len(found) == count:
-                break
-            if port in _handed_out:
-                continue
-            listener = held.enter_context(socket.socket())
-            # As servers do: a connection in TIME_WAIT does not make a port taken.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind((LOOPBACK, port))
-            except OSError:
-                continue
+    for port in random.sample(_RANGE, _TRIES):
+        if len(found) == count:
+            break
+        if port not in _handed_out and is_free(port):
             found.append(port)
     if len(found) < count:
         raise Unavailable(
@@ -52,3 +42,16 @@ def free_ports(count: int) -> list[int]:
         )
     _handed_out.update(found)
     return found
+
+
+def is_free(port: int, host: str = LOOPBACK) -> bool:
+    """Whether a server could listen on `port` of `host` now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listener:
+        # As servers do: a connection in TIME_WAIT does not make a port taken.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError:
+            return False
+    return True

@@ -28,13 +28,13 @@ from gateway.local.home import (
     remove_stack_file,
     write_stack_file,
 )
-from gateway.local.ports import LOOPBACK, free_ports
+from gateway.local.ports import LOOPBACK, free_ports, is_free
 from gateway.local.readiness import accepts, dial, until, worker_polls
 from gateway.local.relics import put_away
 from gateway.local.supervisor import TROUBLE, Supervisor
 from gateway.local.temporal import STOP_GRACE, TemporalServer
 from perdure.config import Settings
-from perdure.domain.errors import PerdureError, Unavailable
+from perdure.domain.errors import Conflict, PerdureError, Unavailable
 
 #: Seconds a worker gets to hand over what is under way; a little more than it takes for itself.
 WORKER_GRACE = 15.0
@@ -115,7 +115,7 @@ class Stack:
         return StackInfo(
             temporal=self._address,
             ui=self._server.ui if self._server else None,
-            gateway=f"http://{self._gateway_host}:{self._gateway_port}" if self._gateway else None,
+            gateway=self._gateway_url if self._gateway else None,
             home=str(self._home),
             pids=Pids(
                 temporal=self._temporal.pid if self._temporal else None,
@@ -142,7 +142,7 @@ class Stack:
             command = self._command(f"worker-{number}", self._worker_argv)
             self._workers.append(self._supervise(command, WORKER_GRACE))
         if self._with_gateway:
-            self._gateway_port = self._settings.gateway.port or free_ports(1)[0]
+            self._gateway_port = self._choose_gateway_port()
             command = self._command("gateway", gateway_argv(self._home, self._gateway_port))
             self._gateway = self._supervise(command, WORKER_GRACE)
         for supervisor in self._ours:
@@ -187,6 +187,21 @@ class Stack:
         host = self._settings.gateway.host
         return LOOPBACK if host in ("0.0.0.0", "::") else host
 
+    @property
+    def _gateway_url(self) -> str:
+        host = self._gateway_host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self._gateway_port}"
+
+    def _choose_gateway_port(self) -> int:
+        port = self._settings.gateway.port or free_ports(1)[0]
+        # Asked before: whoever holds the port would seem to be our gateway.
+        if not is_free(port, self._gateway_host):
+            raise Conflict(
+                f"Port {port} is taken, so the gateway cannot start.",
+                "Stop what listens there, or set another gateway.port.",
+            )
+        return port
+
     async def _client(self) -> Client:
         namespace = self._settings.temporal.namespace
         client = await dial(self._address, namespace, profile=self._server is None)
@@ -226,8 +241,11 @@ class Stack:
             for worker in self._workers
             if worker.pid is None or not await worker_polls(client, queue, worker.pid)
         ]
-        if self._gateway and not await accepts(self._gateway_host, self._gateway_port):
-            waiting.append(self._gateway)
+        gateway = self._gateway
+        if gateway is not None and not (
+            gateway.pid is not None and await accepts(self._gateway_host, self._gateway_port)
+        ):
+            waiting.append(gateway)
         return waiting
 
     async def _not_ready(self, client: Client) -> PerdureError:

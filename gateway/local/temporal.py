@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gateway.local.children import Child, Command
 from gateway.local.commands import local_environment
-from gateway.local.ports import LOOPBACK, free_ports
+from gateway.local.ports import LOOPBACK, free_ports, is_free
 from gateway.local.readiness import server_serves, until
 from perdure.domain.errors import Conflict, Unavailable
 from perdure.domain.visibility import SEARCH_ATTRIBUTES
@@ -106,17 +106,17 @@ class TemporalServer:
             Conflict: when a port that it must have is taken.
             Unavailable: when there is no binary, or the server does not come up; with its log.
         """
-        fixed = self._ports is not None
+        must_have = self._ports or [port for port in self._told if port]
         for _ in range(_PORT_TRIES):
-            if not fixed:
-                self._choose_ports()
+            # Asked before: the server that holds a port would answer in the place of ours.
+            for port in must_have:
+                if not is_free(port):
+                    raise _port_taken(port)
+            if must_have is not self._ports:
+                self._ports = self._choose_ports()
             self.child = await Child.start(self.command)
             try:
-                async with asyncio.timeout(_START_TIMEOUT):
-                    await until(self._ready_or_dead)
-            except TimeoutError:
-                self.child.kill()
-                raise self._failed(f"is not ready after {_START_TIMEOUT:g} s") from None
+                await self._wait_ready_or_dead(self.child)
             except BaseException:
                 self.child.kill()
                 raise
@@ -126,11 +126,8 @@ class TemporalServer:
             taken = self._taken_port()
             if taken is None:
                 raise self._failed(self.child.end)
-            if fixed or taken in self._told:
-                raise Conflict(
-                    f"Port {taken} is taken, so Temporal cannot start.",
-                    "Stop what listens there, or choose another port.",
-                )
+            if taken in must_have:
+                raise _port_taken(taken)
         raise self._failed(f"found its ports taken {_PORT_TRIES} times")
 
     async def stop(self, grace: float = STOP_GRACE) -> None:
@@ -149,14 +146,28 @@ class TemporalServer:
             raise Unavailable("The Temporal server has no address before it has started.")
         return self._ports[index]
 
-    def _choose_ports(self) -> None:
+    def _choose_ports(self) -> list[int]:
         port, ui_port = self._told
         free = free_ports(4)
-        self._ports = [port or free[0], ui_port or free[1], *free[2:]]
+        return [port or free[0], ui_port or free[1], *free[2:]]
 
-    async def _ready_or_dead(self) -> bool:
-        assert self.child is not None
-        return not self.child.alive or await server_serves(self.address, self.namespace)
+    async def _wait_ready_or_dead(self, child: Child) -> None:
+        async def serves() -> bool:
+            return await server_serves(self.address, self.namespace)
+
+        # Both at once: on a taken port somebody may accept and never answer.
+        either = {asyncio.create_task(until(serves)), asyncio.create_task(child.wait())}
+        try:
+            done, _ = await asyncio.wait(
+                either, timeout=_START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for task in either:
+                task.cancel()
+        if not done:
+            raise self._failed(f"is not ready after {_START_TIMEOUT:g} s")
+        for task in done:
+            await task
 
     def _taken_port(self) -> int | None:
         assert self.child is not None
@@ -167,6 +178,13 @@ class TemporalServer:
         assert self.child is not None
         log = self.child.command.log
         return Unavailable(f"The Temporal server {how}.\n{self.child.tail()}", f"See {log}.")
+
+
+def _port_taken(port: int) -> Conflict:
+    return Conflict(
+        f"Port {port} is taken, so Temporal cannot start.",
+        "Stop what listens there, or choose another port.",
+    )
 
 
 def find_binary() -> str:

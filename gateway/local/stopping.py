@@ -19,7 +19,7 @@ from gateway.local.relics import put_away
 from perdure.domain.errors import Conflict, Denied, Unavailable
 
 #: Seconds to stop in order: the graces of the workers and of the server, and some more.
-_ORDERLY = 40.0
+ORDERLY = 40.0
 #: Seconds for the kernel to take down what was killed.
 _FORCED = 10.0
 
@@ -38,8 +38,12 @@ class Stopped(BaseModel):
     killed: bool = False
 
 
-async def down(home: Path) -> Stopped:
+async def down(home: Path, patience: float = ORDERLY) -> Stopped:
     """Stop the stack of `home`, wherever it was started, and wait until it is gone.
+
+    Args:
+        home: its home folder.
+        patience: seconds it gets to stop in order before it is killed.
 
     Raises:
         Denied: when it belongs to another user.
@@ -49,7 +53,7 @@ async def down(home: Path) -> Stopped:
     if pid is None:
         _put_away(home)
         return Stopped(home=str(home), was_running=False)
-    for number, patience in ((signal.SIGTERM, _ORDERLY), (signal.SIGKILL, _FORCED)):
+    for number, wait in ((signal.SIGTERM, patience), (signal.SIGKILL, _FORCED)):
         try:
             os.kill(pid, number)
         except ProcessLookupError:
@@ -59,7 +63,7 @@ async def down(home: Path) -> Stopped:
                 f"Perdure on {home} is process {pid} of another user.",
                 "Stop it as that user.",
             ) from None
-        if await _gone(home, pid, patience):
+        if await _gone(home, pid, wait):
             _put_away(home)
             killed = number == signal.SIGKILL
             return Stopped(home=str(home), was_running=True, pid=pid, killed=killed)
