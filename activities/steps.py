@@ -21,9 +21,9 @@ from perdure.context import assemble, estimate_tokens
 from perdure.context.assembly import WINDOW_SHARE
 from perdure.domain.errors import Code, Denied, PerdureError, Refusal
 from perdure.domain.labels import can_flow
-from perdure.domain.messages import Message, ToolCall
+from perdure.domain.messages import ToolCall
 from perdure.domain.states import TurnState
-from perdure.domain.steps import Lane, PlannedCall, StepOutcome, StepRequest
+from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest
 from perdure.models import Answer, ModelChain, ModelFailure, Prompt, ToolOffer
 from perdure.store import Store
 from perdure.store.turns import Begun, StepAnswer
@@ -100,15 +100,10 @@ class ModelSteps:
         budget = int(agent.context_window * WINDOW_SHARE)
         budget -= estimate_tokens(agent.instructions)
         budget -= sum(estimate_tokens(f"{offer}") for offer in offers)
-        newest: list[Message] = []
-        spent = 0
-        async for message in self._store.transcript.newest_first(request.session_key, begun.epoch):
-            newest.append(message)
-            spent += message.tokens
-            # The message of this turn may lie further back than the budget reaches.
-            if spent > budget and newest[-1].turn < request.turn:
-                break
-        context = assemble(newest[::-1], budget)
+        newest = await self._store.tails.newest(
+            request.session_key, begun, budget=budget, turn=request.turn
+        )
+        context = assemble(newest, budget)
         return Prompt(
             instructions=agent.instructions,
             transcript=context.messages,
@@ -158,7 +153,7 @@ def _plan(position: int, call: ToolCall, toolbox: Toolbox) -> PlannedCall:
         name = call.name if _TOOL_NAME.fullmatch(call.name) else "unknown tool"
         return PlannedCall(call=position, tool=name)
     timeout = {} if spec.timeout is None else {"timeout": spec.timeout}
-    return PlannedCall(call=position, tool=spec.name, lane=Lane(spec.lane), **timeout)
+    return PlannedCall(call=position, tool=spec.name, lane=spec.lane, **timeout)
 
 
 def _step_limit(agent: AgentSettings, max_steps: int) -> StepAnswer:

@@ -21,7 +21,7 @@ from perdure.domain.messages import ToolCall
 from perdure.domain.states import ToolStatus
 from perdure.domain.steps import ToolOutcome, ToolRequest
 from perdure.store import Store
-from perdure.tools import Effect, ToolContext, ToolSpec, to_text
+from perdure.tools import Effect, ToolContext, ToolSpec, to_json_text
 from perdure.workspace import Workspace, keep
 
 
@@ -87,7 +87,7 @@ class ToolCalls:
         timeout = spec.timeout or self._settings.limits.tool_timeout
         try:
             async with asyncio.timeout(timeout):
-                return ToolStatus.OK, to_text(await self._call(request, spec, arguments))
+                return ToolStatus.OK, to_json_text(await self._call(request, spec, arguments))
         except TimeoutError:
             return _after(spec), _error_text(
                 Refusal(
@@ -131,8 +131,9 @@ class ToolCalls:
         return await asyncio.to_thread(operation, **arguments.model_dump())
 
     def _workspace(self, request: ToolRequest) -> Workspace:
+        limits = self._settings.limits
         return Workspace.for_session(
-            self._settings.home, request.session_key, self._settings.limits.file_bytes
+            self._settings.home, request.session_key, limits.file_bytes, limits.tool_result_bytes
         )
 
 

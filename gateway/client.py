@@ -7,6 +7,7 @@ ever. Sending again with the same id, after any failure, is safe and answers the
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
@@ -31,10 +32,13 @@ from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label, can_flow
 from perdure.domain.states import TURN_ENDS, EventKind, TurnState
 from perdure.store import Store
-from perdure.store.mailbox import Posted
+from perdure.store.mailbox import Place, Posted
 from perdure.store.outbox import Event
 from perdure.store.sessions import SessionRow
 from perdure.store.transcript import HistoryPage, TurnResult
+
+#: Sessions whose agent a client remembers.
+_AGENTS_KNOWN = 10_000
 
 
 class SessionClient:
@@ -44,6 +48,8 @@ class SessionClient:
         self.settings = settings
         self.temporal = temporal
         self.store = store
+        #: The agent of a session is fixed when it is first opened, so it is asked for once.
+        self._agents: OrderedDict[str, str] = OrderedDict()
         self._workflows = SessionWorkflows(temporal, settings.temporal.queue)
 
     @classmethod
@@ -88,25 +94,8 @@ class SessionClient:
             Conflict: the id names another text, or the session belongs to another agent.
             Unavailable: not admitted, or not known to be: send again with the same id.
         """
-        key = SessionKey.parse(session_key)
-        message_id = new_message_id() if message_id is None else check_message_id(message_id)
-        self._check_text(text)
-        row = await self.store.sessions.get(session_key)
-        agent = self._agent_of(key, row, agent)
-        clearance = self.settings.agent(agent).clearance
-        if not can_flow(label, clearance):
-            raise Denied(
-                f"A {label} message is above the clearance of agent {agent}, {clearance}.",
-                "Use an agent with a higher clearance.",
-            )
-        envelope = Envelope(message_id=message_id, sender=sender or Sender(), label=label)
-        if await self.store.mailbox.post(session_key, envelope, text) is Posted.TAKEN:
-            return Ticket(message_id=message_id, session_key=session_key, duplicate=True)
-        try:
-            return await self._workflows.admit(key, agent, envelope)
-        except (InvalidArgument, LimitExceeded, Denied, Conflict):
-            await self.store.mailbox.withdraw(session_key, message_id)
-            raise
+        ticket, _ = await self._send(session_key, text, agent, message_id, label, sender)
+        return ticket
 
     async def ask(
         self,
@@ -127,18 +116,10 @@ class SessionClient:
             TimedOut: delivered, no reply yet; `wait` with the same id goes on waiting.
             PerdureError: as `send` does.
         """
-        cursor = await self.store.outbox.newest_id()
-        ticket = await self.send(
-            session_key,
-            text,
-            agent=agent,
-            message_id=message_id,
-            label=label,
-            sender=sender,
-        )
-        if ticket.duplicate:
-            cursor = 0
-        return await self._await_turn(session_key, ticket.message_id, cursor, timeout)
+        ticket, posted = await self._send(session_key, text, agent, message_id, label, sender)
+        if posted.place is Place.TAKEN:
+            return await self.wait(session_key, ticket.message_id, timeout=timeout)
+        return await self._await_turn(session_key, ticket.message_id, posted.cursor, timeout)
 
     async def wait(
         self, session_key: str, message_id: str, *, timeout: float | None = None
@@ -147,10 +128,17 @@ class SessionClient:
 
         Raises:
             TimedOut: no reply yet.
-            NotFound: when the message was dropped by a reset before its turn.
+            NotFound: when the message was never sent, or dropped by a reset before its turn.
         """
         cursor = await self.store.outbox.newest_id()
+        waits = await self.store.mailbox.holds(session_key, message_id)
         result = await self.store.transcript.turn_of(session_key, message_id)
+        if result is None and not waits:
+            raise NotFound(
+                f"No message {message_id} waits for the session {session_key}.",
+                "It was never sent, or was discarded before its turn. Send it again if it still "
+                "matters.",
+            )
         if result is not None and result.state is not TurnState.RUNNING:
             return result
         return await self._await_turn(session_key, message_id, cursor, timeout)
@@ -225,15 +213,15 @@ class SessionClient:
         row = await self._known(session_key)
         request_id = str(ULID())
         cursor = await self.store.outbox.newest_id()
-        dropped = await self._workflows.reset(SessionKey.parse(session_key), row.agent, request_id)
-        await self._event(
+        await self._workflows.reset(SessionKey.parse(session_key), row.agent, request_id)
+        done = await self._event(
             session_key,
             cursor,
             lambda event: (
                 event.kind is EventKind.SESSION_RESET and event.payload["request_id"] == request_id
             ),
         )
-        return dropped
+        return int(done.payload["dropped"])
 
     async def close(self, session_key: str) -> None:
         """Let a session answer what it has, then end it. A later message opens it again.
@@ -249,6 +237,38 @@ class SessionClient:
             )
 
     # Parts -----------------------------------------------------------------------------------
+
+    async def _send(
+        self,
+        session_key: str,
+        text: str,
+        agent: str | None,
+        message_id: str | None,
+        label: Label,
+        sender: Sender | None,
+    ) -> tuple[Ticket, Posted]:
+        key = SessionKey.parse(session_key)
+        message_id = new_message_id() if message_id is None else check_message_id(message_id)
+        self._check_text(text)
+        agent = await self._agent_of(key, agent)
+        clearance = self.settings.agent(agent).clearance
+        if not can_flow(label, clearance):
+            raise Denied(
+                f"A {label} message is above the clearance of agent {agent}, {clearance}.",
+                "Use an agent with a higher clearance.",
+            )
+        envelope = Envelope(message_id=message_id, sender=sender or Sender(), label=label)
+        posted = await self.store.mailbox.post(session_key, envelope, text)
+        if posted.place is Place.TAKEN:
+            ticket = Ticket(message_id=message_id, session_key=session_key, duplicate=True)
+            return ticket, posted
+        try:
+            return await self._workflows.admit(key, agent, envelope), posted
+        except (InvalidArgument, LimitExceeded, Denied, Conflict):
+            # Refused for certain: nothing may be left behind that a later run could pick up.
+            if posted.place is Place.NEW:
+                await self.store.mailbox.withdraw(session_key, message_id)
+            raise
 
     def _check_text(self, text: str) -> None:
         if not text.strip():
@@ -267,15 +287,22 @@ class SessionClient:
                 "Put the content into a file of the workspace and name it in the message.",
             )
 
-    def _agent_of(self, key: SessionKey, row: SessionRow | None, asked: str | None) -> str:
-        if row is None:
-            return self.settings.agent_for(key, asked)
-        if asked is not None and asked != row.agent:
+    async def _agent_of(self, key: SessionKey, asked: str | None) -> str:
+        session_key = str(key)
+        if session_key not in self._agents:
+            row = await self.store.sessions.get(session_key)
+            if row is None:
+                return self.settings.agent_for(key, asked)
+            self._agents[session_key] = row.agent
+            if len(self._agents) > _AGENTS_KNOWN:
+                self._agents.popitem(last=False)
+        agent = self._agents[session_key]
+        if asked is not None and asked != agent:
             raise Conflict(
-                f"The session {key} belongs to agent {row.agent}, not to {asked}.",
+                f"The session {key} belongs to agent {agent}, not to {asked}.",
                 "Leave the agent out, or use another session key.",
             )
-        return row.agent
+        return agent
 
     async def _known(self, session_key: str) -> SessionRow:
         SessionKey.parse(session_key)
@@ -314,7 +341,8 @@ class SessionClient:
         result = await self.store.transcript.turn_of(session_key, message_id)
         if event.kind is EventKind.MESSAGE_DROPPED or result is None:
             raise NotFound(
-                f"The message {message_id} was discarded before its turn: the session was reset.",
+                f"The message {message_id} was discarded before its turn "
+                f"({event.payload.get('reason')}).",
                 "Send it again if it still matters.",
             )
         return result

@@ -10,16 +10,14 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from perdure.context import message_tokens
 from perdure.domain.errors import NotFound
 from perdure.domain.messages import Frozen, Role, ToolCall
 from perdure.domain.states import EventKind, ToolStatus
 from perdure.domain.steps import ToolRequest
-from perdure.store import outbox
-from perdure.store.appending import change
 from perdure.store.clock import now
 from perdure.store.database import Database
-from perdure.store.tables import messages, sessions, tool_claims
+from perdure.store.session_writer import SessionWriter
+from perdure.store.tables import messages, tool_claims
 
 
 class Claim(Frozen):
@@ -65,7 +63,8 @@ def _claim(connection: Connection, request: ToolRequest) -> Claim:
         connection.execute(
             insert(tool_claims).values(**_key(request), tool=call.name, claims=1, claimed_at=now())
         )
-        _tell(connection, request, EventKind.TOOL_STARTED, call)
+        with SessionWriter(connection, request.session_key) as session:
+            _tell(session, request, EventKind.TOOL_STARTED, call)
         return Claim(call=call)
     if earlier.status is None:
         connection.execute(
@@ -84,43 +83,30 @@ def _seal(
         select(messages.c.seq, messages.c.epoch).where(*_answer_of(request))
     ).one()
     connection.execute(
-        insert(messages).values(
-            session_key=request.session_key,
-            seq=answer.seq + 1 + request.call,
+        update(tool_claims).where(*_claim_is(request)).values(status=status, sealed_at=now())
+    )
+    with SessionWriter(connection, request.session_key) as session:
+        session.fill(
+            answer.seq + 1 + request.call,
+            answer.epoch,
             id=f"res_{request.turn}_{request.step}_{request.call}",
-            epoch=answer.epoch,
             turn=request.turn,
             step=request.step,
             role=Role.TOOL,
             text=text,
-            tokens=message_tokens(text),
-            tool_calls=[],
             tool_call_id=call.id,
             tool_name=call.name,
             label=request.label,
-            at=now(),
         )
-    )
-    connection.execute(
-        update(tool_claims).where(*_claim_is(request)).values(status=status, sealed_at=now())
-    )
-    change(connection, request.session_key, message_count=sessions.c.message_count + 1)
-    _tell(connection, request, EventKind.TOOL_COMPLETED, call, status=status)
+        _tell(session, request, EventKind.TOOL_COMPLETED, call, status=status)
     return status
 
 
 def _tell(
-    connection: Connection, request: ToolRequest, kind: EventKind, call: ToolCall, **more: Any
+    session: SessionWriter, request: ToolRequest, kind: EventKind, call: ToolCall, **more: Any
 ) -> None:
-    outbox.append(
-        connection,
-        request.session_key,
-        kind,
-        turn=request.turn,
-        step=request.step,
-        call=request.call,
-        tool=call.name,
-        **more,
+    session.tell(
+        kind, turn=request.turn, step=request.step, call=request.call, tool=call.name, **more
     )
 
 

@@ -25,8 +25,11 @@ from perdure.domain.errors import InvalidArgument
 READERS = 4
 #: How long a writer waits for another process before it gives up, in seconds.
 BUSY_TIMEOUT = 30.0
-#: How often a tail looks whether another connection has committed, in seconds.
-WAKE_INTERVAL = 0.01
+#: How often a tail looks whether another connection has committed, in seconds: at first, when an
+#: answer is likely soon, and after a while. A look takes microseconds.
+WAKE_INTERVALS = (0.002, 0.01)
+#: How many looks are made at the first interval.
+EAGER_LOOKS = 100
 
 
 def parse_url(url: str) -> URL:
@@ -106,8 +109,10 @@ class CommitWatch:
 
     async def changed(self) -> None:
         """Return once something was committed since the last call."""
-        while (version := self._version()) == self._seen:  # noqa: ASYNC110 (another process)
-            await asyncio.sleep(WAKE_INTERVAL)
+        looks = 0
+        while (version := self._version()) == self._seen:
+            await asyncio.sleep(WAKE_INTERVALS[looks >= EAGER_LOOKS])
+            looks += 1
         self._seen = version
 
     def close(self) -> None:

@@ -11,19 +11,29 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select
 
-from perdure.domain.envelopes import Envelope, Sender
+from perdure.domain.envelopes import WAITING_BYTES, Envelope, Sender
 from perdure.domain.errors import Conflict
+from perdure.domain.messages import Frozen
 from perdure.store.clock import now
 from perdure.store.database import Database
+from perdure.store.outbox import newest_event
 from perdure.store.tables import mailbox, messages
 
 
-class Posted(StrEnum):
-    """What became of a message laid down: new, known and waiting, or taken already."""
+class Place(StrEnum):
+    """Where a message laid down lies: newly in the mailbox, there before, or in the transcript."""
 
     NEW = "new"
     WAITING = "waiting"
     TAKEN = "taken"
+
+
+class Posted(Frozen):
+    """What became of a message laid down. Events of its turn, if it is new, come after `cursor`,
+    the outbox as it stood then."""
+
+    place: Place
+    cursor: int
 
 
 class Mailbox:
@@ -44,26 +54,43 @@ class Mailbox:
         """Pick a message up again; False when it was taken or never laid down."""
         return await self._database.write(discard, session_key, message_id)
 
+    async def holds(self, session_key: str, message_id: str) -> bool:
+        """Whether a message lies here, not yet taken."""
+        return await self._database.read(holds, session_key, message_id)
+
     async def count(self, session_key: str) -> int:
         """How many messages wait for a session."""
         return await self._database.read(_count, session_key)
 
 
 def waiting(connection: Connection, session_key: str) -> tuple[Envelope, ...]:
-    """The envelopes of every message that waits for a session, oldest first."""
+    """The envelopes of the messages that wait for a session, oldest first, as many as a
+    workflow's state has room for."""
     rows = connection.execute(
-        select(mailbox)
+        # Without the texts: thousands may wait, of a megabyte each.
+        select(mailbox.c.message_id, mailbox.c.sender_kind, mailbox.c.sender_id, mailbox.c.label)
         .where(mailbox.c.session_key == session_key)
         .order_by(mailbox.c.at, mailbox.c.message_id)
     )
-    return tuple(
-        Envelope(
+    envelopes: list[Envelope] = []
+    room = WAITING_BYTES
+    for row in rows:
+        envelope = Envelope(
             message_id=row.message_id,
             sender=Sender(kind=row.sender_kind, id=row.sender_id),
             label=row.label,
         )
-        for row in rows
-    )
+        room -= envelope.size
+        if room < 0:
+            break
+        envelopes.append(envelope)
+    return tuple(envelopes)
+
+
+def holds(connection: Connection, session_key: str, message_id: str) -> bool:
+    """Whether a message lies in the mailbox."""
+    query = select(mailbox.c.message_id).where(*_at(session_key, message_id))
+    return connection.scalar(query) is not None
 
 
 def take(connection: Connection, session_key: str, message_id: str) -> Row[Any] | None:
@@ -84,31 +111,31 @@ def _post(connection: Connection, session_key: str, envelope: Envelope, text: st
             messages.c.session_key == session_key, messages.c.id == envelope.message_id
         )
     )
-    posted = Posted.TAKEN
+    place = Place.TAKEN
     if known is None:
-        posted = Posted.WAITING
+        place = Place.WAITING
         known = connection.scalar(
             select(mailbox.c.text).where(*_at(session_key, envelope.message_id))
         )
-    if known is not None:
-        if known != text:
-            raise Conflict(
-                f"The message id {envelope.message_id} was used for another text.",
-                "A message id names one message for ever; send this one under a new id.",
+    if known is None:
+        place = Place.NEW
+        connection.execute(
+            insert(mailbox).values(
+                session_key=session_key,
+                message_id=envelope.message_id,
+                text=text,
+                sender_kind=envelope.sender.kind,
+                sender_id=envelope.sender.id,
+                label=envelope.label,
+                at=now(),
             )
-        return posted
-    connection.execute(
-        insert(mailbox).values(
-            session_key=session_key,
-            message_id=envelope.message_id,
-            text=text,
-            sender_kind=envelope.sender.kind,
-            sender_id=envelope.sender.id,
-            label=envelope.label,
-            at=now(),
         )
-    )
-    return Posted.NEW
+    elif known != text:
+        raise Conflict(
+            f"The message id {envelope.message_id} was used for another text.",
+            "A message id names one message for ever; send this one under a new id.",
+        )
+    return Posted(place=place, cursor=newest_event(connection))
 
 
 def _count(connection: Connection, session_key: str) -> int:

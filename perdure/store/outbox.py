@@ -1,23 +1,21 @@
 """The outbox: events by cursor, so that whoever reconnects misses nothing and sees nothing twice.
 
-Invariant: `append` runs inside the transaction of the change it tells; there is no other way
-to write an event.
+Invariant: reading only. Events are written by `SessionWriter`, in the transaction of the change
+they tell.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, func, select
 
 from perdure.domain.messages import Frozen
 from perdure.domain.states import EventKind
-from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.dialect import CommitWatch
 from perdure.store.tables import events
@@ -38,24 +36,6 @@ class Event(Frozen):
     at: datetime
 
 
-def append(
-    connection: Connection,
-    /,
-    session_key: str,
-    kind: EventKind,
-    *,
-    turn: int | None = None,
-    step: int | None = None,
-    **payload: Any,
-) -> None:
-    """Write one event in the transaction of `connection`."""
-    connection.execute(
-        insert(events).values(
-            session_key=session_key, kind=kind, turn=turn, step=step, payload=payload, at=now()
-        )
-    )
-
-
 class Outbox:
     """Reading and tailing the events. One reader a process serves all its subscribers."""
 
@@ -67,7 +47,7 @@ class Outbox:
 
     async def newest_id(self, session_key: str | None = None, kind: EventKind | None = None) -> int:
         """The cursor of the newest event, of a session and of a kind; 0 when there is none."""
-        return await self._database.read(_newest_id, session_key, kind)
+        return await self._database.read(newest_event, session_key, kind)
 
     async def page(
         self, session_key: str | None = None, after: int = 0, limit: int = PAGE
@@ -75,14 +55,17 @@ class Outbox:
         """Up to `limit` events with an id above `after`, oldest first."""
         return await self._database.read(_page, session_key, after, limit)
 
-    async def follow(self, session_key: str, after: int) -> AsyncIterator[Event]:
+    async def follow(self, session_key: str, after: int) -> AsyncGenerator[Event]:
         """Every event of a session with an id above `after`, in order, each once, for ever."""
-        async with self._subscribed(session_key) as live:
+        live: asyncio.Queue[Event | Exception] = asyncio.Queue()
+        self._subscribers[session_key].add(live)
+        try:
             cursor = after
-            while page := await self.page(session_key, cursor):
-                for event in page:
-                    yield event
-                    cursor = event.id
+            if self._read_from(after) > after:
+                while page := await self.page(session_key, cursor):
+                    for event in page:
+                        yield event
+                        cursor = event.id
             while True:
                 item = await live.get()
                 if isinstance(item, Exception):
@@ -90,26 +73,24 @@ class Outbox:
                 if item.id > cursor:
                     yield item
                     cursor = item.id
-
-    @asynccontextmanager
-    async def _subscribed(
-        self, session_key: str
-    ) -> AsyncIterator[asyncio.Queue[Event | Exception]]:
-        queue: asyncio.Queue[Event | Exception] = asyncio.Queue()
-        self._subscribers[session_key].add(queue)
-        try:
-            if self._reader is None or self._reader.done():
-                self._cursor = await self.newest_id()
-                # Two subscribers may have waited for the same cursor: one reader is enough.
-                if self._reader is None or self._reader.done():
-                    self._reader = asyncio.create_task(self._read(), name="outbox-tail")
-            yield queue
         finally:
-            self._subscribers[session_key].discard(queue)
+            self._subscribers[session_key].discard(live)
             if not self._subscribers[session_key]:
                 del self._subscribers[session_key]
             if not self._subscribers:
-                await self.close()
+                self._stop()
+
+    def _read_from(self, after: int) -> int:
+        """Have the reader run; the cursor behind which it serves a new subscriber."""
+        if self._reader is None:
+            self._cursor = after
+            self._reader = asyncio.create_task(self._read(), name="outbox-tail")
+        return self._cursor
+
+    def _stop(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
 
     async def _read(self) -> None:
         watch = CommitWatch(self._database.url)
@@ -123,6 +104,7 @@ class Outbox:
                 await watch.changed()
         except Exception as error:
             # Whoever follows must learn of it: a silent tail looks like a silent session.
+            self._reader = None
             for queue in [queue for queues in self._subscribers.values() for queue in queues]:
                 queue.put_nowait(error)
         finally:
@@ -130,13 +112,13 @@ class Outbox:
 
     async def close(self) -> None:
         """Stop the reader."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
+        self._stop()
 
 
-def _newest_id(connection: Connection, session_key: str | None, kind: EventKind | None) -> int:
+def newest_event(
+    connection: Connection, session_key: str | None = None, kind: EventKind | None = None
+) -> int:
+    """The id of the newest event, of a session and of a kind; 0 when there is none."""
     query = select(func.max(events.c.id))
     if session_key is not None:
         query = query.where(events.c.session_key == session_key)

@@ -16,10 +16,10 @@ from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Usage
 from perdure.domain.states import EventKind, SessionState
 from perdure.domain.steps import OpenSession, SessionReset
-from perdure.store import mailbox, outbox
-from perdure.store.appending import change
+from perdure.store import mailbox
 from perdure.store.clock import now
 from perdure.store.database import Database
+from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import events, sessions
 from perdure.store.turns import close_orphans
 
@@ -89,8 +89,7 @@ class Sessions:
 
 def _open(connection: Connection, request: OpenSession) -> Opened:
     key = SessionKey.parse(request.session_key)
-    row = _row(connection, request.session_key)
-    fresh = row is None
+    fresh = _row(connection, request.session_key) is None
     if fresh:
         connection.execute(
             insert(sessions).values(
@@ -105,25 +104,18 @@ def _open(connection: Connection, request: OpenSession) -> Opened:
                 last_activity=now(),
             )
         )
-        row = _row(connection, request.session_key)
-    assert row is not None  # inserted above
-    if request.fresh:
-        close_orphans(connection, request.session_key)
-    if fresh or row.state == SessionState.CLOSED:
-        change(connection, request.session_key, state=SessionState.IDLE)
-        outbox.append(
-            connection,
-            request.session_key,
-            EventKind.SESSION_OPENED,
-            agent=row.agent,
-            reopened=not fresh,
+    with SessionWriter(connection, request.session_key) as session:
+        if request.fresh:
+            close_orphans(session)
+        if fresh or session.row.state == SessionState.CLOSED:
+            session.change(state=SessionState.IDLE)
+            session.tell(EventKind.SESSION_OPENED, agent=session.row.agent, reopened=not fresh)
+        return Opened(
+            agent=session.row.agent,
+            turn=session.row.turn,
+            label=session.row.label,
+            pending=mailbox.waiting(connection, request.session_key) if request.fresh else (),
         )
-    return Opened(
-        agent=row.agent,
-        turn=row.turn,
-        label=row.label,
-        pending=mailbox.waiting(connection, request.session_key) if request.fresh else (),
-    )
 
 
 def _reset(connection: Connection, request: SessionReset) -> None:
@@ -136,30 +128,25 @@ def _reset(connection: Connection, request: SessionReset) -> None:
     )
     if done:
         return
-    change(connection, request.session_key, epoch=sessions.c.epoch + 1, label=Label.PUBLIC)
-    for message_id in request.dropped:
-        mailbox.discard(connection, request.session_key, message_id)
-        outbox.append(
-            connection,
-            request.session_key,
-            EventKind.MESSAGE_DROPPED,
-            message_id=message_id,
-            reason="reset",
+    with SessionWriter(connection, request.session_key) as session:
+        epoch = session.row.epoch + 1
+        session.change(epoch=epoch, label=Label.PUBLIC)
+        for message_id in request.dropped:
+            mailbox.discard(connection, request.session_key, message_id)
+            session.tell(EventKind.MESSAGE_DROPPED, message_id=message_id, reason="reset")
+        session.tell(
+            EventKind.SESSION_RESET,
+            request_id=request.request_id,
+            epoch=epoch,
+            dropped=len(request.dropped),
         )
-    outbox.append(
-        connection,
-        request.session_key,
-        EventKind.SESSION_RESET,
-        request_id=request.request_id,
-        dropped=len(request.dropped),
-    )
 
 
 def _close(connection: Connection, session_key: str) -> None:
-    row = _row(connection, session_key)
-    if row is not None and row.state != SessionState.CLOSED:
-        change(connection, session_key, state=SessionState.CLOSED)
-        outbox.append(connection, session_key, EventKind.SESSION_CLOSED)
+    with SessionWriter(connection, session_key) as session:
+        if session.row.state != SessionState.CLOSED:
+            session.change(state=SessionState.CLOSED)
+            session.tell(EventKind.SESSION_CLOSED)
 
 
 def _get(connection: Connection, session_key: str) -> SessionRow | None:

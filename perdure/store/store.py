@@ -8,6 +8,7 @@ from perdure.store.deltas import Deltas
 from perdure.store.mailbox import Mailbox
 from perdure.store.outbox import Outbox
 from perdure.store.sessions import Sessions
+from perdure.store.tails import Tails
 from perdure.store.transcript import Transcript
 from perdure.store.turns import Turns
 
@@ -22,6 +23,7 @@ class Store:
         self.turns = Turns(database)
         self.claims = Claims(database)
         self.transcript = Transcript(database)
+        self.tails = Tails(database)
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
 

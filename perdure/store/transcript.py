@@ -1,4 +1,4 @@
-"""Reading transcripts: by page for people and tools, newest first for the context.
+"""Reading transcripts: by page, and by turn.
 
 Invariant: a transcript is read in `seq` order and never rewritten; a reset only moves the
 point from which the context begins.
@@ -6,20 +6,17 @@ point from which the context begins.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
 from perdure.domain.labels import Label
-from perdure.domain.messages import Frozen, Message, Role, ToolCall, Usage
+from perdure.domain.messages import Frozen, Role, ToolCall, Usage
 from perdure.domain.states import ToolStatus, TurnState
 from perdure.store.database import Database
 from perdure.store.tables import messages, steps, tool_claims, turns
-
-#: Messages fetched at a time while a context is filled.
-CONTEXT_PAGE = 100
 
 
 class HistoryMessage(Frozen):
@@ -72,17 +69,6 @@ class Transcript:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def newest_first(self, session_key: str, epoch: int) -> AsyncIterator[Message]:
-        """The messages of an epoch from the newest back, fetched as they are asked for."""
-        before: int | None = None
-        while True:
-            found = await self._database.read(_newest, session_key, epoch, before)
-            for message in found:
-                yield message
-            if len(found) < CONTEXT_PAGE:
-                return
-            before = found[-1].seq
-
     async def page(self, session_key: str, limit: int, offset: int) -> HistoryPage:
         """The `limit` messages that end `offset` messages before the newest."""
         return await self._database.read(_page, session_key, limit, offset)
@@ -94,20 +80,6 @@ class Transcript:
     async def turn_of(self, session_key: str, message_id: str) -> TurnResult | None:
         """What the turn of a message came to so far; None when no turn has taken it yet."""
         return await self._database.read(_turn_of, session_key, message_id)
-
-
-def _newest(
-    connection: Connection, session_key: str, epoch: int, before: int | None
-) -> list[Message]:
-    query = (
-        select(messages)
-        .where(messages.c.session_key == session_key, messages.c.epoch == epoch)
-        .order_by(messages.c.seq.desc())
-        .limit(CONTEXT_PAGE)
-    )
-    if before is not None:
-        query = query.where(messages.c.seq < before)
-    return [_message(row) for row in connection.execute(query)]
 
 
 def _page(connection: Connection, session_key: str, limit: int, offset: int) -> HistoryPage:
@@ -137,22 +109,23 @@ def _message_of(connection: Connection, session_key: str, message_id: str) -> Hi
 
 def _turn_of(connection: Connection, session_key: str, message_id: str) -> TurnResult | None:
     turn = connection.execute(
-        select(turns).where(turns.c.session_key == session_key, turns.c.message_id == message_id)
+        select(turns, messages.c.text, messages.c.label)
+        .outerjoin(
+            messages,
+            (messages.c.session_key == turns.c.session_key) & (messages.c.id == turns.c.answer_id),
+        )
+        .where(turns.c.session_key == session_key, turns.c.message_id == message_id)
     ).one_or_none()
     if turn is None:
         return None
-    answer = connection.execute(
-        select(messages.c.text, messages.c.label).where(
-            messages.c.session_key == session_key, messages.c.id == turn.answer_id
-        )
-    ).one_or_none()
     made = connection.execute(
-        select(steps)
-        .where(
-            steps.c.session_key == session_key,
-            steps.c.turn == turn.turn,
-            steps.c.outcome.is_not(None),
+        select(steps, messages.c.tool_calls)
+        .join(
+            messages,
+            (messages.c.session_key == steps.c.session_key)
+            & (messages.c.seq == steps.c.message_seq),
         )
+        .where(steps.c.session_key == session_key, steps.c.turn == turn.turn)
         .order_by(steps.c.step)
     ).all()
     usage = Usage()
@@ -165,57 +138,31 @@ def _turn_of(connection: Connection, session_key: str, message_id: str) -> TurnR
         session_key=session_key,
         turn=turn.turn,
         state=turn.state,
-        text=answer.text if answer else "",
-        label=answer.label if answer else Label.PUBLIC,
+        text=turn.text or "",
+        label=turn.label or Label.PUBLIC,
         steps=len(made),
-        tools=_tools(connection, session_key, turn.turn),
+        tools=_tools(connection, made),
         usage=usage,
         error=turn.error,
     )
 
 
-def _tools(connection: Connection, session_key: str, turn: int) -> tuple[ToolUse, ...]:
-    answers = connection.execute(
-        select(messages.c.step, messages.c.tool_calls)
-        .where(
-            messages.c.session_key == session_key,
-            messages.c.turn == turn,
-            messages.c.role == Role.ASSISTANT,
-        )
-        .order_by(messages.c.seq)
-    )
+def _tools(connection: Connection, made: Sequence[Row[Any]]) -> tuple[ToolUse, ...]:
+    if not any(step.tool_calls for step in made):
+        return ()
     sealed = {
         (row.step, row.call): row.status
         for row in connection.execute(
             select(tool_claims).where(
-                tool_claims.c.session_key == session_key, tool_claims.c.turn == turn
+                tool_claims.c.session_key == made[0].session_key,
+                tool_claims.c.turn == made[0].turn,
             )
         )
     }
     return tuple(
-        ToolUse(name=call["name"], status=sealed.get((answer.step, position)))
-        for answer in answers
-        for position, call in enumerate(answer.tool_calls)
-    )
-
-
-def _message(row: Row[Any]) -> Message:
-    # A context reads hundreds of rows that were checked when they were written.
-    return Message.model_construct(
-        id=row.id,
-        seq=row.seq,
-        turn=row.turn,
-        step=row.step,
-        role=Role(row.role),
-        text=row.text,
-        tool_calls=tuple(ToolCall.model_construct(**call) for call in row.tool_calls),
-        tool_call_id=row.tool_call_id,
-        tool_name=row.tool_name,
-        from_session=row.from_session,
-        label=Label(row.label),
-        tokens=row.tokens,
-        at=row.at,
-        raw=row.raw,
+        ToolUse(name=call["name"], status=sealed.get((step.step, position)))
+        for step in made
+        for position, call in enumerate(step.tool_calls)
     )
 
 

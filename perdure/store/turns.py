@@ -16,11 +16,11 @@ from perdure.domain.labels import Label, join
 from perdure.domain.messages import Frozen, Role, ToolCall, Usage
 from perdure.domain.states import EventKind, SessionState, TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
-from perdure.store import mailbox, outbox
-from perdure.store.appending import append, change
+from perdure.store import mailbox
 from perdure.store.clock import now
 from perdure.store.database import Database
-from perdure.store.tables import deltas, sessions, steps, turns
+from perdure.store.session_writer import SessionWriter
+from perdure.store.tables import deltas, steps, turns
 
 _ENDED_BY = {
     TurnState.COMPLETED: EventKind.TURN_COMPLETED,
@@ -30,10 +30,12 @@ _ENDED_BY = {
 
 
 class Begun(Frozen):
-    """A step that may call the model now: its durable attempt, from 1, and its context's epoch."""
+    """A step that may call the model now: its durable attempt, from 1, the epoch of its context,
+    and how many messages the session has in all."""
 
     attempt: int
     epoch: int
+    message_count: int
 
 
 class StepAnswer(Frozen):
@@ -76,9 +78,136 @@ class Turns:
 
     async def retrying(self, request: StepRequest, attempt: int, delay: float, why: str) -> None:
         """Tell the outbox that a step waits `delay` seconds before its next attempt."""
-        await self._database.write(
-            outbox.append,
-            request.session_key,
+        await self._database.write(_retrying, request, attempt, delay, why)
+
+    async def end_turn(self, end: TurnEnd) -> None:
+        """End a turn that has no answer of its own; the reason becomes its last message.
+
+        A message whose text was never laid down, or was withdrawn, is reported as dropped: there
+        is nothing to put into the transcript.
+        """
+        await self._database.write(_end_turn, end)
+
+
+def close_orphans(session: SessionWriter) -> None:
+    """End every running turn of a session whose workflow is gone."""
+    running = session.connection.execute(
+        select(turns).where(turns.c.session_key == session.key, turns.c.state == TurnState.RUNNING)
+    ).all()
+    for turn in running:
+        _end_with_reason(
+            session,
+            turn,
+            TurnState.FAILED,
+            Refusal(
+                code=Code.UNAVAILABLE,
+                message="The session's workflow was terminated during this turn.",
+                hint="Send the message again if it still matters.",
+            ),
+            Label(session.row.label),
+        )
+
+
+def _begin_step(connection: Connection, request: StepRequest) -> Begun | StepOutcome:
+    begun = {row.turn: row for row in _turns_about(connection, request)}
+    turn = begun.pop(request.turn, None)
+    if turn is None and begun:  # another turn answered this message
+        return StepOutcome(ended=TurnState(begun.popitem()[1].state))
+    step = None
+    if turn is not None:
+        step = connection.execute(select(steps).where(*_step_is(request))).one_or_none()
+        if step is not None and step.outcome is not None:
+            connection.execute(
+                update(steps).where(*_step_is(request)).values(reused=step.reused + 1)
+            )
+            return StepOutcome.model_validate(step.outcome)
+        if turn.state != TurnState.RUNNING:
+            return StepOutcome(ended=TurnState(turn.state))
+    with SessionWriter(connection, request.session_key) as session:
+        if turn is None:
+            _start_turn(session, request)
+        attempt = 1 if step is None else step.attempts + 1
+        if step is None:
+            key = request.model_dump(include={"session_key", "turn", "step"})
+            connection.execute(insert(steps).values(**key, attempts=attempt, started_at=now()))
+        else:
+            connection.execute(update(steps).where(*_step_is(request)).values(attempts=attempt))
+        session.tell(EventKind.STEP_STARTED, turn=request.turn, step=request.step, attempt=attempt)
+        _raise_label(session, request)
+        return Begun(
+            attempt=attempt,
+            epoch=session.row.epoch,
+            message_count=session.row.message_count + (turn is None),
+        )
+
+
+def _commit_step(connection: Connection, request: StepRequest, answer: StepAnswer) -> StepOutcome:
+    turn = connection.execute(
+        select(turns, steps.c.outcome)
+        .join(steps, (steps.c.session_key == turns.c.session_key) & (steps.c.turn == turns.c.turn))
+        .where(*_step_is(request))
+    ).one()
+    if turn.outcome is not None:
+        return StepOutcome.model_validate(turn.outcome)
+    if turn.state != TurnState.RUNNING:
+        return StepOutcome(ended=TurnState(turn.state))
+    outcome = StepOutcome(calls=answer.planned, ended=answer.ended)
+    answer_id = f"ans_{request.turn}_{request.step}"
+    usage = answer.usage
+    with SessionWriter(connection, request.session_key) as session:
+        seq = session.append(
+            id=answer_id,
+            turn=request.turn,
+            step=request.step,
+            role=Role.ASSISTANT,
+            text=answer.text,
+            tool_calls=answer.tool_calls,
+            label=request.label,
+            raw=answer.raw,
+        )
+        connection.execute(
+            update(steps)
+            .where(*_step_is(request))
+            .values(
+                model=answer.model,
+                message_seq=seq,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cost=usage.cost,
+                outcome=outcome.model_dump(mode="json"),
+                finished_at=now(),
+            )
+        )
+        connection.execute(
+            delete(deltas).where(deltas.c.session_key == session.key, deltas.c.turn <= turn.turn)
+        )
+        row = session.row
+        costs = [cost for cost in (row.cost, usage.cost) if cost is not None]
+        session.change(
+            step_count=row.step_count + 1,
+            input_tokens=row.input_tokens + usage.input_tokens,
+            output_tokens=row.output_tokens + usage.output_tokens,
+            cost=sum(costs) if costs else None,
+        )
+        session.tell(
+            EventKind.STEP_COMPLETED,
+            turn=request.turn,
+            step=request.step,
+            message_id=answer_id,
+            model=answer.model,
+            usage=usage.model_dump(),
+            tools=[planned.tool for planned in answer.planned],
+        )
+        if answer.ended is not None:
+            _settle(session, turn, answer.ended, answer_id, answer.error)
+    return outcome
+
+
+def _retrying(
+    connection: Connection, request: StepRequest, attempt: int, delay: float, why: str
+) -> None:
+    with SessionWriter(connection, request.session_key) as session:
+        session.tell(
             EventKind.STEP_RETRYING,
             turn=request.turn,
             step=request.step,
@@ -87,163 +216,43 @@ class Turns:
             reason=why,
         )
 
-    async def end_turn(self, end: TurnEnd) -> None:
-        """End a turn that has no answer of its own; the reason becomes its last message."""
-        await self._database.write(_end_turn, end)
-
-
-def close_orphans(connection: Connection, session_key: str) -> None:
-    """End every running turn of a session whose workflow is gone."""
-    running = connection.execute(
-        select(turns).where(turns.c.session_key == session_key, turns.c.state == TurnState.RUNNING)
-    ).all()
-    for row in running:
-        _end_with_reason(
-            connection,
-            TurnEnd(
-                session_key=session_key,
-                turn=row.turn,
-                message_id=row.message_id,
-                state=TurnState.FAILED,
-                reason=Refusal(
-                    code=Code.UNAVAILABLE,
-                    message="The session's workflow was terminated during this turn.",
-                    hint="Send the message again if it still matters.",
-                ),
-            ),
-        )
-
-
-def _begin_step(connection: Connection, request: StepRequest) -> Begun | StepOutcome:
-    begun = {row.turn: row for row in _turns_about(connection, request)}
-    turn = begun.pop(request.turn, None)
-    if turn is None:
-        if begun:  # another turn answered this message
-            return StepOutcome(ended=TurnState(begun.popitem()[1].state))
-        _start_turn(connection, request)
-    step = connection.execute(select(steps).where(*_step_is(request))).one_or_none()
-    if step is not None and step.outcome is not None:
-        connection.execute(update(steps).where(*_step_is(request)).values(reused=step.reused + 1))
-        return StepOutcome.model_validate(step.outcome)
-    if turn is not None and turn.state != TurnState.RUNNING:
-        return StepOutcome(ended=TurnState(turn.state))
-    attempt = 1 if step is None else step.attempts + 1
-    if step is None:
-        key = request.model_dump(include={"session_key", "turn", "step"})
-        connection.execute(insert(steps).values(**key, attempts=attempt, started_at=now()))
-    else:
-        connection.execute(update(steps).where(*_step_is(request)).values(attempts=attempt))
-    outbox.append(
-        connection,
-        request.session_key,
-        EventKind.STEP_STARTED,
-        turn=request.turn,
-        step=request.step,
-        attempt=attempt,
-    )
-    session = connection.execute(
-        select(sessions.c.epoch, sessions.c.label).where(
-            sessions.c.session_key == request.session_key
-        )
-    ).one()
-    _raise_label(connection, request, Label(session.label))
-    return Begun(attempt=attempt, epoch=session.epoch)
-
-
-def _commit_step(connection: Connection, request: StepRequest, answer: StepAnswer) -> StepOutcome:
-    step = connection.execute(select(steps).where(*_step_is(request))).one()
-    if step.outcome is not None:
-        return StepOutcome.model_validate(step.outcome)
-    turn = next(row for row in _turns_about(connection, request) if row.turn == request.turn)
-    if turn.state != TurnState.RUNNING:
-        return StepOutcome(ended=TurnState(turn.state))
-    outcome = StepOutcome(calls=answer.planned, ended=answer.ended)
-    answer_id = f"ans_{request.turn}_{request.step}"
-    seq = append(
-        connection,
-        request.session_key,
-        id=answer_id,
-        turn=request.turn,
-        step=request.step,
-        role=Role.ASSISTANT,
-        text=answer.text,
-        tool_calls=answer.tool_calls,
-        label=request.label,
-        raw=answer.raw,
-    )
-    connection.execute(
-        update(steps)
-        .where(*_step_is(request))
-        .values(
-            model=answer.model,
-            message_seq=seq,
-            input_tokens=answer.usage.input_tokens,
-            output_tokens=answer.usage.output_tokens,
-            cost=answer.usage.cost,
-            outcome=outcome.model_dump(mode="json"),
-            finished_at=now(),
-        )
-    )
-    connection.execute(
-        delete(deltas).where(
-            deltas.c.session_key == request.session_key, deltas.c.turn <= request.turn
-        )
-    )
-    _count(connection, request.session_key, answer.usage)
-    outbox.append(
-        connection,
-        request.session_key,
-        EventKind.STEP_COMPLETED,
-        turn=request.turn,
-        step=request.step,
-        message_id=answer_id,
-        model=answer.model,
-        usage=answer.usage.model_dump(),
-        tools=[planned.tool for planned in answer.planned],
-    )
-    if answer.ended is not None:
-        _settle(connection, turn, answer.ended, answer_id, answer.error)
-    return outcome
-
 
 def _end_turn(connection: Connection, end: TurnEnd) -> None:
     begun = {row.turn: row for row in _turns_about(connection, end)}
-    turn = begun.get(end.turn)
-    if turn is None:
-        if begun:  # another turn answered this message
-            return
-        _start_turn(connection, end)
-    elif turn.state != TurnState.RUNNING:
+    if begun and (end.turn not in begun or begun[end.turn].state != TurnState.RUNNING):
         return
-    _end_with_reason(connection, end)
+    with SessionWriter(connection, end.session_key) as session:
+        if not begun:
+            _start_turn(session, end)
+            begun = {row.turn: row for row in _turns_about(connection, end)}
+        _end_with_reason(session, begun[end.turn], end.state, end.reason, end.label)
 
 
-def _end_with_reason(connection: Connection, end: TurnEnd) -> None:
-    answer_id = f"end_{end.turn}"
-    append(
-        connection,
-        end.session_key,
+def _end_with_reason(
+    session: SessionWriter, turn: Row[Any], state: TurnState, reason: Refusal, label: Label
+) -> None:
+    answer_id = f"end_{turn.turn}"
+    session.append(
         id=answer_id,
-        turn=end.turn,
+        turn=turn.turn,
         step=0,
         role=Role.ASSISTANT,
-        text=f"[{end.state}] {end.reason.message} {end.reason.hint}".strip(),
-        label=end.label,
+        text=f"[{state}] {reason.message} {reason.hint}".strip(),
+        label=label,
     )
-    turn = next(row for row in _turns_about(connection, end) if row.turn == end.turn)
-    _settle(connection, turn, end.state, answer_id, end.reason)
+    _settle(session, turn, state, answer_id, reason)
 
 
 def _settle(
-    connection: Connection,
+    session: SessionWriter,
     turn: Row[Any],
     state: TurnState,
     answer_id: str,
     error: Refusal | None,
 ) -> None:
-    connection.execute(
+    session.connection.execute(
         update(turns)
-        .where(turns.c.session_key == turn.session_key, turns.c.turn == turn.turn)
+        .where(turns.c.session_key == session.key, turns.c.turn == turn.turn)
         .values(
             state=state,
             answer_id=answer_id,
@@ -251,27 +260,18 @@ def _settle(
             finished_at=now(),
         )
     )
-    change(connection, turn.session_key, state=SessionState.IDLE)
-    outbox.append(
-        connection,
-        turn.session_key,
-        _ENDED_BY[state],
-        turn=turn.turn,
-        message_id=turn.message_id,
-        answer_id=answer_id,
-    )
+    session.change(state=SessionState.IDLE)
+    session.tell(_ENDED_BY[state], turn=turn.turn, message_id=turn.message_id, answer_id=answer_id)
 
 
-def _start_turn(connection: Connection, request: StepRequest | TurnEnd) -> None:
-    posted = mailbox.take(connection, request.session_key, request.message_id)
+def _start_turn(session: SessionWriter, request: StepRequest | TurnEnd) -> None:
+    posted = mailbox.take(session.connection, session.key, request.message_id)
     if posted is None:
         raise NotFound(
             f"The text of message {request.message_id} is not in the mailbox.",
             "Was the store replaced under a running session? Send the message again.",
         )
-    append(
-        connection,
-        request.session_key,
+    session.append(
         id=request.message_id,
         turn=request.turn,
         step=0,
@@ -280,53 +280,25 @@ def _start_turn(connection: Connection, request: StepRequest | TurnEnd) -> None:
         from_session=posted.sender_id if posted.sender_kind == SenderKind.SESSION else None,
         label=posted.label,
     )
-    connection.execute(
+    session.connection.execute(
         insert(turns).values(
-            session_key=request.session_key,
+            session_key=session.key,
             turn=request.turn,
             message_id=request.message_id,
             state=TurnState.RUNNING,
             started_at=now(),
         )
     )
-    change(connection, request.session_key, state=SessionState.RUNNING, turn=request.turn)
-    outbox.append(
-        connection,
-        request.session_key,
-        EventKind.TURN_STARTED,
-        turn=request.turn,
-        message_id=request.message_id,
-    )
+    session.change(state=SessionState.RUNNING, turn=request.turn)
+    session.tell(EventKind.TURN_STARTED, turn=request.turn, message_id=request.message_id)
 
 
-def _count(connection: Connection, session_key: str, usage: Usage) -> None:
-    change(
-        connection,
-        session_key,
-        step_count=sessions.c.step_count + 1,
-        input_tokens=sessions.c.input_tokens + usage.input_tokens,
-        output_tokens=sessions.c.output_tokens + usage.output_tokens,
-    )
-    if usage.cost is not None:
-        spent = connection.scalar(
-            select(sessions.c.cost).where(sessions.c.session_key == session_key)
-        )
-        change(connection, session_key, cost=(spent or 0.0) + usage.cost)
-
-
-def _raise_label(connection: Connection, request: StepRequest, current: Label) -> None:
+def _raise_label(session: SessionWriter, request: StepRequest) -> None:
+    current = Label(session.row.label)
     raised = join(current, request.label)
-    if raised == current:
-        return
-    change(connection, request.session_key, label=raised)
-    outbox.append(
-        connection,
-        request.session_key,
-        EventKind.LABEL_RAISED,
-        turn=request.turn,
-        before=current,
-        after=raised,
-    )
+    if raised != current:
+        session.change(label=raised)
+        session.tell(EventKind.LABEL_RAISED, turn=request.turn, before=current, after=raised)
 
 
 def _turns_about(connection: Connection, request: StepRequest | TurnEnd) -> list[Row[Any]]:

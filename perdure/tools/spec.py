@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from perdure.domain.errors import InvalidArgument
+from perdure.domain.steps import Lane
 
 #: What every provider accepts as the name of a function.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -30,15 +31,6 @@ _MAX_ERRORS = 4
 
 #: Keys of a JSON schema whose values map names to schemas; a name there may be "title".
 _SCHEMA_MAPS = ("properties", "$defs", "patternProperties")
-
-
-class Lane(StrEnum):
-    """Where a call runs."""
-
-    #: Short, bounded, on our own data: a local activity.
-    LOCAL = "local"
-    #: Slow, or with effects outside: an activity with claim, run, seal.
-    ACTIVITY = "activity"
 
 
 class Effect(StrEnum):

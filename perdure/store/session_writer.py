@@ -1,0 +1,114 @@
+"""One transaction's work on one session: its row read once, written once, its events with it.
+
+Invariant: there is no other way to append a message or to write an event, so both always go with
+the change they belong to. Sequence numbers rise by one a message, with one kept free for each
+tool call's result: results stand behind their call in call order, whichever comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from perdure.context import message_tokens
+from perdure.domain.messages import ToolCall
+from perdure.domain.states import EventKind
+from perdure.store.clock import now
+from perdure.store.tables import events, messages, sessions
+
+
+class SessionWriter:
+    """Use it as a context manager; leaving the block writes what was gathered.
+
+    `row` is the session as the transaction found it.
+    """
+
+    def __init__(self, connection: Connection, session_key: str) -> None:
+        self.connection = connection
+        self.key = session_key
+        self.row: Row[Any] = connection.execute(
+            select(sessions).where(sessions.c.session_key == session_key)
+        ).one()
+        self._changes: dict[str, Any] = {}
+        self._events: list[dict[str, Any]] = []
+        self._next_seq = int(self.row.next_seq)
+        self._message_count = int(self.row.message_count)
+
+    def __enter__(self) -> SessionWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            return
+        self.connection.execute(
+            update(sessions)
+            .where(sessions.c.session_key == self.key)
+            .values(
+                last_activity=now(),
+                next_seq=self._next_seq,
+                message_count=self._message_count,
+                **self._changes,
+            )
+        )
+        if self._events:
+            self.connection.execute(insert(events), self._events)
+
+    def change(self, **columns: Any) -> None:
+        """Set columns of the session's row."""
+        self._changes |= columns
+
+    def tell(
+        self, kind: EventKind, *, turn: int | None = None, step: int | None = None, **payload: Any
+    ) -> None:
+        """Write an event. Its payload holds ids, names and numbers, never conversation text."""
+        self._events.append(
+            {
+                "session_key": self.key,
+                "kind": kind,
+                "turn": turn,
+                "step": step,
+                "payload": payload,
+                "at": now(),
+            }
+        )
+
+    def append(self, *, text: str, tool_calls: Sequence[ToolCall] = (), **message: Any) -> int:
+        """Append a message to the transcript; its sequence number."""
+        seq = self._next_seq
+        self._next_seq += 1 + len(tool_calls)
+        self._insert(seq, self.row.epoch, text, tool_calls, message)
+        return seq
+
+    def fill(self, seq: int, epoch: int, *, text: str, **message: Any) -> None:
+        """Put a tool result into the place kept for it."""
+        self._insert(seq, epoch, text, (), message)
+
+    def _insert(
+        self,
+        seq: int,
+        epoch: int,
+        text: str,
+        tool_calls: Sequence[ToolCall],
+        message: dict[str, Any],
+    ) -> None:
+        self._message_count += 1
+        self.connection.execute(
+            insert(messages).values(
+                session_key=self.key,
+                seq=seq,
+                epoch=epoch,
+                text=text,
+                tokens=message_tokens(text, tool_calls),
+                tool_calls=[call.model_dump(mode="json") for call in tool_calls],
+                at=now(),
+                **message,
+            )
+        )
