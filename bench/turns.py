@@ -72,7 +72,7 @@ class Bench:
         )
 
     async def history(self) -> None:
-        """Events and bytes of history per turn, early and late; time of an early and a late turn."""
+        """Events and bytes of history per turn, and the time of a turn, early and late."""
         key = f"default:history-{time.time_ns()}"
 
         async def ask() -> None:

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from perdure.domain.errors import InvalidArgument
+from perdure.domain.steps import Lane
 from perdure.tools import (
     BUILTIN,
     Effect,
-    Lane,
     ToolSpec,
     to_json_text,
 )

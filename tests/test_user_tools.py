@@ -17,9 +17,9 @@ import pytest
 from pydantic import BaseModel, BeforeValidator, Field
 
 from perdure.domain.errors import Conflict, InvalidArgument
+from perdure.domain.steps import Lane
 from perdure.tools import (
     Effect,
-    Lane,
     ToolContext,
     discover,
     from_function,

@@ -7,13 +7,12 @@ import it. Implementations are bound to names by the activities.
 from perdure.tools.catalogue import BUILTIN, Toolbox, groups, select
 from perdure.tools.output import to_json_text
 from perdure.tools.signature import ToolContext
-from perdure.tools.spec import Effect, Lane, ToolSpec
+from perdure.tools.spec import Effect, ToolSpec
 from perdure.tools.user import UserTool, discover, from_function, load, tool
 
 __all__ = [
     "BUILTIN",
     "Effect",
-    "Lane",
     "ToolContext",
     "ToolSpec",
     "Toolbox",

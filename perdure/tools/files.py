@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from perdure.tools.spec import Arguments, Effect, Lane, ToolSpec
+from perdure.domain.steps import Lane
+from perdure.tools.spec import Arguments, Effect, ToolSpec
 
 GROUP = "files"
 

@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from perdure.domain.errors import Conflict, InvalidArgument
+from perdure.domain.steps import Lane
 from perdure.tools.signature import ToolContext, read_signature
-from perdure.tools.spec import Effect, Lane, ToolSpec, shown
+from perdure.tools.spec import Effect, ToolSpec, shown
 
 #: The entry-point group in which packages announce their tools.
 ENTRY_POINTS = "perdure.tools"
