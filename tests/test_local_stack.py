@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ from temporalio.client import Client
 from gateway.local import Stack, StackInfo, TemporalServer, down, find_stack, running_server
 from gateway.local.home import HomeLock, Pids, holder, lock_file, stack_file, write_stack_file
 from gateway.local.readiness import server_serves, until
-from perdure.config import Settings, TemporalSettings
+from perdure.config import GatewaySettings, Settings, TemporalSettings
 from perdure.domain.errors import Conflict, Unavailable
 from tests.support.processes import alive, eventually, running_on
 
@@ -141,6 +142,16 @@ async def test_a_taken_port_leaves_the_home_free_for_another_try(tmp_path: Path)
                 pytest.fail("the port is taken")
     assert holder(tmp_path / "home") is None
     assert running_on(tmp_path / "home") == []
+
+
+async def test_a_gateway_port_that_is_taken_is_a_conflict(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = listener.getsockname()[1]
+        settings = Settings(home=tmp_path, gateway=GatewaySettings(port=taken))
+        with pytest.raises(Conflict, match=str(taken)):
+            async with Stack(settings, worker=ECHO, gateway=True):
+                pytest.fail("the port is taken")
+    assert running_on(tmp_path) == []
 
 
 # What a killed stack left, and stopping from outside.

@@ -17,6 +17,7 @@ from typing import Any
 from gateway.local import down as stop_stack
 from gateway.local import find_stack
 from gateway.local.home import lock_file
+from gateway.local.readiness import accepts
 from tests.support.processes import alive, eventually, running_on
 
 ROOT = Path(__file__).parent.parent
@@ -87,7 +88,9 @@ async def test_up_prints_one_line_when_ready_and_sigterm_stops_all_of_it(tmp_pat
         assert list(info["pids"]) == ["temporal", "workers", "gateway"]
         assert len(info["pids"]["workers"]) == 2
         assert info["home"] == str(tmp_path / "home")
+        assert len(pids(info)) == 4
         assert all(alive(pid) for pid in pids(info))
+        assert await accepts("127.0.0.1", int(info["gateway"].rpartition(":")[2]))
         found = find_stack(tmp_path / "home")
         assert found is not None
         assert found.model_dump() == info

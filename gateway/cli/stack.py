@@ -19,9 +19,8 @@ from gateway.cli.options import AsJson, Home
 from gateway.cli.output import console, note, print_json
 from gateway.local import Stack, StackInfo, Stopped
 from gateway.local import down as stop_stack
-from gateway.local.commands import gateway_argv, has_gateway, own_environment, worker_argv
+from gateway.local.commands import gateway_argv, own_environment, worker_argv
 from perdure.config import home_folder, load_settings
-from perdure.domain.errors import Unavailable
 
 app = typer.Typer()
 
@@ -47,7 +46,7 @@ def up(
     stack = Stack(
         load_settings(home),
         workers=workers,
-        gateway=has_gateway(),
+        gateway=True,
         port=port,
         ui_port=ui_port,
         tell=note,
@@ -81,10 +80,7 @@ def gateway(
     ] = None,
 ) -> None:
     """Run the HTTP gateway until Ctrl-C."""
-    settings = load_settings(home)
-    if not has_gateway():
-        raise Unavailable("This installation has no HTTP gateway.", "Talk to sessions with `ask`.")
-    _become(gateway_argv(settings.home, port))
+    _become(gateway_argv(load_settings(home).home, port))
 
 
 async def _run(stack: Stack, as_json: bool) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 #: The folder from which this process imports Perdure: a checkout, or site-packages.
@@ -26,11 +25,6 @@ def gateway_argv(home: Path, port: int | None = None) -> tuple[str, ...]:
     """The command line of the HTTP gateway on `home`; without a port it takes the configured."""
     told = () if port is None else ("--port", str(port))
     return (*_PYTHON, "gateway.http", "--home", str(home), *told)
-
-
-def has_gateway() -> bool:
-    """Whether this installation has the HTTP gateway."""
-    return find_spec("gateway.http") is not None
 
 
 def own_environment() -> dict[str, str]:
