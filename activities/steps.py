@@ -79,7 +79,7 @@ class ModelSteps:
         max_steps = agent.max_steps or self._settings.limits.max_steps
         if request.step > max_steps:
             return _step_limit(agent, max_steps)
-        toolbox = self._toolboxes.of(request.agent)
+        toolbox = await self._toolboxes.of(request.agent)
         prompt = await self._prompt(request, begun, agent, toolbox)
         stream = Stream(self._store, request, begun.attempt)
         try:

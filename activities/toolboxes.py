@@ -5,6 +5,8 @@ Invariant: the tools of an agent are what its settings name, at every step of a 
 
 from __future__ import annotations
 
+import asyncio
+
 from perdure.config import Settings
 from perdure.tools.catalogue import Toolbox, select
 
@@ -16,7 +18,7 @@ class Toolboxes:
         self._settings = settings
         self._resolved: dict[str, Toolbox] = {}
 
-    def of(self, agent: str) -> Toolbox:
+    async def of(self, agent: str) -> Toolbox:
         """The tools of an agent.
 
         Raises:
@@ -24,5 +26,7 @@ class Toolboxes:
             NotFound: when there is no such agent.
         """
         if agent not in self._resolved:
-            self._resolved[agent] = select(self._settings.agent(agent).tools)
+            tools = self._settings.agent(agent).tools
+            # A user's module may take long to import: in a thread, so that heartbeats go on.
+            self._resolved[agent] = await asyncio.to_thread(select, tools)
         return self._resolved[agent]

@@ -68,7 +68,7 @@ class ToolCalls:
         self, request: ToolRequest, call: ToolCall, repeated: bool
     ) -> tuple[ToolStatus, str]:
         try:
-            toolbox = self._toolboxes.of(request.agent)
+            toolbox = await self._toolboxes.of(request.agent)
             spec = toolbox.specs.get(call.name)
             if spec is None:
                 raise InvalidArgument(
@@ -115,7 +115,8 @@ class ToolCalls:
 
     async def _call(self, request: ToolRequest, spec: ToolSpec, arguments: BaseModel) -> Any:
         workspace = self._workspace(request)
-        user_tool = self._toolboxes.of(request.agent).users.get(spec.name)
+        toolbox = await self._toolboxes.of(request.agent)
+        user_tool = toolbox.users.get(spec.name)
         if user_tool is not None:
             context = ToolContext(
                 session_key=request.session_key,
