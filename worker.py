@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from activities.toolboxes import Toolboxes
 from activities.tools import ToolCalls
 from gateway.connection import connect, ensure_search_attributes
 from perdure.config import Settings, load_settings
+from perdure.domain.errors import PerdureError
 from perdure.store import Store
 from workflows.session import Session
 
@@ -72,6 +74,8 @@ async def run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    # A user's tools may stand beside perdure.toml. Behind everything else: they shadow nothing.
+    sys.path.append(str(settings.home))
     temporal = await connect(settings)
     await ensure_search_attributes(temporal)
     store = await Store.open(settings.store_url)
@@ -88,7 +92,10 @@ def main() -> None:
     parser.add_argument("--home", type=Path)
     arguments = parser.parse_args()
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"))
-    asyncio.run(run(load_settings(arguments.home)))
+    try:
+        asyncio.run(run(load_settings(arguments.home)))
+    except PerdureError as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from temporalio.api.operatorservice.v1 import (
 )
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.envconfig import ClientConfig
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import RPCError
 
 from gateway.local import find_stack
@@ -24,13 +24,17 @@ from perdure.domain.visibility import SEARCH_ATTRIBUTES
 async def connect(settings: Settings) -> Client:
     """A client for the configured cluster, or else for the stack that runs on this home.
 
-    TLS, API key and the rest come from Temporal's own environment (`TEMPORAL_*`, profiles).
+    A configured cluster takes TLS, API key and the rest from Temporal's own environment
+    (`TEMPORAL_*`, profiles); the stack of a home is local and takes nothing from there.
 
     Raises:
         Unavailable: when nothing runs there, saying how to start it.
     """
+    options: ClientConnectConfig = {}
     address = settings.temporal.address
-    if address is None:
+    if address is not None:
+        options = ClientConfig.load_client_connect_config()
+    else:
         stack = find_stack(settings.home)
         if stack is None:
             raise Unavailable(
@@ -38,10 +42,9 @@ async def connect(settings: Settings) -> Client:
                 "Start it with `perdure up`, or set PERDURE_TEMPORAL_ADDRESS to a cluster.",
             )
         address = stack.temporal
-    profile = ClientConfig.load_client_connect_config()
-    profile |= {"target_host": address, "namespace": settings.temporal.namespace}
+    options |= {"target_host": address, "namespace": settings.temporal.namespace}
     try:
-        return await Client.connect(**profile, data_converter=pydantic_data_converter)
+        return await Client.connect(**options, data_converter=pydantic_data_converter)
     except (RPCError, RuntimeError) as error:
         raise Unavailable(
             f"Temporal does not answer at {address}: {error}.",
