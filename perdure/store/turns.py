@@ -223,8 +223,12 @@ def _end_turn(connection: Connection, end: TurnEnd) -> None:
         return
     with SessionWriter(connection, end.session_key) as session:
         if not begun:
+            if not mailbox.holds(connection, session.key, end.message_id):
+                session.tell(EventKind.MESSAGE_DROPPED, message_id=end.message_id, reason="no text")
+                return
             _start_turn(session, end)
             begun = {row.turn: row for row in _turns_about(connection, end)}
+        _raise_label(session, end)
         _end_with_reason(session, begun[end.turn], end.state, end.reason, end.label)
 
 
@@ -293,7 +297,7 @@ def _start_turn(session: SessionWriter, request: StepRequest | TurnEnd) -> None:
     session.tell(EventKind.TURN_STARTED, turn=request.turn, message_id=request.message_id)
 
 
-def _raise_label(session: SessionWriter, request: StepRequest) -> None:
+def _raise_label(session: SessionWriter, request: StepRequest | TurnEnd) -> None:
     current = Label(session.row.label)
     raised = join(current, request.label)
     if raised != current:
