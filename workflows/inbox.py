@@ -1,14 +1,17 @@
 """The inbox: admitted envelopes in order, each id once.
 
-Invariant: an id is admitted at most once while it waits and for the `WINDOW` admissions after;
-the store answers for all before that. What cannot be admitted is refused before it is recorded.
+Invariant: an id is admitted at most once while it waits and for the `WINDOW` messages taken after
+it; the store answers for all before that. What cannot be admitted is refused before it is
+recorded, so a full inbox still fits into one payload.
 """
 
 from __future__ import annotations
 
-from perdure.domain.envelopes import Envelope
+from collections.abc import Sequence
+
+from perdure.domain.envelopes import WAITING_BYTES, Envelope
 from perdure.domain.errors import Denied, LimitExceeded
-from perdure.domain.labels import Label, can_flow
+from perdure.domain.labels import can_flow
 from workflows.state import SessionState
 
 #: Ids remembered after their turn. An id older than this was taken into the store's transcript
@@ -21,13 +24,14 @@ class Inbox:
 
     def __init__(self, state: SessionState) -> None:
         self._state = state
-        self._known = set(state.seen)
-        #: Replaced by the session's profile as soon as it is read.
-        self.limit = 5_000
-        self.clearance = Label.RESTRICTED
+        self._count()
 
     def __len__(self) -> int:
         return len(self._state.inbox)
+
+    def knows(self, envelope: Envelope) -> bool:
+        """Whether an envelope of this id waits, or was taken not long ago."""
+        return envelope.message_id in self._known
 
     def check(self, envelope: Envelope) -> None:
         """Refuse what may not come in.
@@ -36,38 +40,63 @@ class Inbox:
             LimitExceeded: when the inbox is full.
             Denied: when the message's label is above the agent's clearance.
         """
-        if envelope.message_id in self._known:
+        if self.knows(envelope):
             return
-        if len(self) >= self.limit:
+        limit = self._state.inbox_limit
+        if len(self) >= limit:
             raise LimitExceeded(
-                f"{len(self)} messages wait for this session; the limit is {self.limit}.",
+                f"{len(self)} messages wait for this session; limits.inbox is {limit}.",
                 "Send again when some have been answered, or raise limits.inbox.",
             )
-        if not can_flow(envelope.label, self.clearance):
+        if self._bytes + envelope.size > WAITING_BYTES:
+            raise LimitExceeded(
+                f"The {len(self)} messages that wait for this session have {self._bytes} bytes of "
+                f"ids and senders; the limit is {WAITING_BYTES}.",
+                "Send again when some have been answered, or use shorter message ids.",
+            )
+        if not can_flow(envelope.label, self._state.clearance):
             raise Denied(
-                f"A {envelope.label} message is above the agent's clearance, {self.clearance}.",
+                f"A {envelope.label} message is above the agent's clearance, "
+                f"{self._state.clearance}.",
                 "Use an agent with a higher clearance.",
             )
 
     def admit(self, envelope: Envelope) -> bool:
         """Queue an envelope; False when its id was admitted before."""
-        if envelope.message_id in self._known:
+        if self.knows(envelope):
             return False
         self._state.inbox.append(envelope)
-        self._state.seen.append(envelope.message_id)
         self._known.add(envelope.message_id)
-        excess = len(self._state.seen) - WINDOW - len(self._state.inbox)
-        if excess > 0:
-            self._known.difference_update(self._state.seen[:excess])
-            del self._state.seen[:excess]
+        self._bytes += envelope.size
         return True
 
     def take(self) -> Envelope:
         """The oldest envelope, removed."""
-        return self._state.inbox.pop(0)
+        envelope = self._state.inbox.pop(0)
+        self._bytes -= envelope.size
+        self._state.seen.append(envelope.message_id)
+        excess = len(self._state.seen) - WINDOW
+        if excess > 0:
+            self._known.difference_update(self._state.seen[:excess])
+            del self._state.seen[:excess]
+        return envelope
 
-    def clear(self) -> list[Envelope]:
-        """Everything that waits, removed."""
-        dropped = list(self._state.inbox)
+    def take_over(self, pending: Sequence[Envelope]) -> None:
+        """Queue `pending`, in its order, before what has come since."""
+        ids = {envelope.message_id for envelope in pending}
+        came = [envelope for envelope in self._state.inbox if envelope.message_id not in ids]
+        # The agent may have lost the clearance for what was sent to it before.
+        allowed = [each for each in pending if can_flow(each.label, self._state.clearance)]
+        self._state.inbox[:] = [*allowed, *came]
+        self._count()
+
+    def clear(self) -> list[str]:
+        """Remove everything that waits; the ids, which may be sent again."""
+        dropped = [envelope.message_id for envelope in self._state.inbox]
         self._state.inbox.clear()
+        self._count()
         return dropped
+
+    def _count(self) -> None:
+        self._known = {*self._state.seen, *(each.message_id for each in self._state.inbox)}
+        self._bytes = sum(envelope.size for envelope in self._state.inbox)

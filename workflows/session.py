@@ -7,9 +7,9 @@ steps, when no tool is in flight, however steady the traffic. No handler ever wa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
@@ -79,14 +79,22 @@ class Session:
             raise _refused(error) from error
 
     @workflow.signal
-    def deliver(self, envelope: dict[str, Any]) -> None:
-        """`admit` for senders that do not wait for a ticket, such as other sessions."""
+    def deliver(self, *arguments: Any) -> None:
+        """`admit(envelope)` for senders that wait for no ticket, such as other sessions.
+
+        There is nobody to answer, and an exception would wedge the session for ever: what is
+        malformed or may not come in is dropped with a line in the log.
+        """
         self._signals += 1
         try:
-            self._inbox.admit(Envelope.model_validate(envelope))
-        except ValidationError as error:
-            # There is nobody to answer, and an exception here would wedge the session.
-            workflow.logger.warning("dropped a malformed envelope: %s", error)
+            (argument,) = arguments
+            envelope = Envelope.model_validate(argument)
+            self._inbox.check(envelope)
+            self._inbox.admit(envelope)
+        except ValueError:
+            workflow.logger.warning("dropped a signal that holds no envelope")
+        except PerdureError as error:
+            workflow.logger.warning("dropped an envelope: %s", error)
 
     @workflow.update
     async def interrupt(self) -> int | None:
@@ -95,22 +103,20 @@ class Session:
         return self._engine.interrupt()
 
     @workflow.update
-    async def reset(self, request_id: str) -> int:
-        """Interrupt, discard what waits and its number, and go on with an empty context.
+    async def reset(self, request_id: str) -> None:
+        """Interrupt, discard what waits, and go on with an empty context.
 
         Never waits: the reset is done when the outbox says so, with `request_id`.
         """
         self._updates += 1
-        dropped = self._inbox.clear()
         self._state.resets.append(
             SessionReset(
                 session_key=self._state.session_key,
                 request_id=request_id,
-                dropped=tuple(envelope.message_id for envelope in dropped),
+                dropped=tuple(self._inbox.clear()),
             )
         )
         self._engine.interrupt()
-        return len(dropped)
 
     @workflow.update
     async def close(self) -> None:
@@ -120,6 +126,15 @@ class Session:
         """
         self._updates += 1
         self._state.closing = True
+
+    # A call with other arguments is refused here; in the handler it would fail the task for ever.
+
+    @interrupt.validator
+    @close.validator
+    def _check_no_argument(self) -> None: ...
+
+    @reset.validator
+    def _check_request(self, request_id: str) -> None: ...
 
     @workflow.query
     def status(self) -> SessionStatus:
@@ -157,26 +172,32 @@ class Session:
         )
 
     async def _open(self) -> None:
+        state = self._state
         profile = await write(
             SessionActivities.open_session,
-            OpenSession(
-                session_key=self._state.session_key,
-                agent=self._state.agent,
-                fresh=not self._state.opened,
-            ),
+            OpenSession(session_key=state.session_key, agent=state.agent, fresh=not state.opened),
             "open the session",
         )
         self._engine.profile = profile
-        self._inbox.limit = profile.inbox_limit
-        self._inbox.clearance = profile.clearance
-        if not self._state.opened:
-            self._state.opened = True
-            self._state.agent = profile.agent
-            self._state.turn = profile.turn
-            self._state.label = profile.label
-            for envelope in profile.pending:
-                self._inbox.admit(envelope)
-        view.show(self._state, "idle")
+        state.inbox_limit = profile.inbox_limit
+        state.clearance = profile.clearance
+        if not state.opened:
+            state.opened = True
+            state.agent = profile.agent
+            state.turn = profile.turn
+            state.label = profile.label
+            self._take_over(profile.pending)
+        view.show(state, "idle")
+
+    def _take_over(self, pending: Sequence[Envelope]) -> None:
+        """Queue what a lost run left behind, before what was sent to this one."""
+        if not self._state.resets:
+            self._inbox.take_over(pending)
+            return
+        # The reset came before the past was known, and meant it too.
+        reset = self._state.resets[0]
+        left = tuple(envelope.message_id for envelope in pending if not self._inbox.knows(envelope))
+        self._state.resets[0] = reset.model_copy(update={"dropped": (*reset.dropped, *left)})
 
     async def _turn(self) -> None:
         if self._state.current is None:
@@ -199,9 +220,10 @@ class Session:
     async def _close(self) -> bool:
         """Close at a quiet moment; False when something came meanwhile, which reopens."""
         request = SessionClose(session_key=self._state.session_key)
-        await write(SessionActivities.close_session, request, "close")
+        # A `close` that comes during the write waits for an event of its own.
         self._state.closing = False
-        if self._state.inbox or self._state.resets:
+        await write(SessionActivities.close_session, request, "close")
+        if self._state.inbox or self._state.resets or self._state.closing:
             await self._open()
             return False
         self._engine.close()

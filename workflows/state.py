@@ -14,20 +14,22 @@ from perdure.domain.steps import SessionReset
 
 
 class CurrentTurn(BaseModel):
-    """The turn under way: what it answers, and the next step to take (from 1)."""
+    """The turn under way: what it answers, the next step to take (from 1), and whether it is to
+    be stopped."""
 
     model_config = ConfigDict(extra="ignore")
 
     turn: int
     step: int = 1
     envelope: Envelope
+    interrupted: bool = False
 
 
 class SessionState(BaseModel):
     """What a session's workflow is started with, and continues with.
 
-    `seen` are the ids admitted last; together with the store, which knows every message ever
-    taken, they make an id run once for ever.
+    `seen` are the ids taken last; together with the store, which knows every message ever taken,
+    they make an id run once for ever.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -44,6 +46,9 @@ class SessionState(BaseModel):
     #: Accepted and not yet carried out.
     resets: list[SessionReset] = []
     closing: bool = False
+    #: What the last run knew of the settings, until this one has read them.
+    inbox_limit: int = 5_000
+    clearance: Label = Label.RESTRICTED
 
 
 class SessionStatus(BaseModel):

@@ -61,7 +61,6 @@ class TurnEngine:
         self._state = state
         self._attribute = view.StateAttribute()
         self._in_flight: set[workflow.ActivityHandle[Any]] = set()
-        self._interrupted = False
         #: Set from the session's profile before the first turn of a run.
         self.profile: SessionProfile
 
@@ -74,21 +73,22 @@ class TurnEngine:
 
     def interrupt(self) -> int | None:
         """Stop the turn under way, keeping what it has; its number, or None when none runs."""
-        if self._state.current is None:
+        current = self._state.current
+        if current is None:
             return None
-        self._interrupted = True
+        current.interrupted = True
         for handle in self._in_flight:
             handle.cancel()
-        return self._state.current.turn
+        return current.turn
 
     async def run(self, yield_when: Callable[[], bool]) -> None:
         """Take steps until the turn ends, or stop between two steps once `yield_when()`."""
         current = self._state.current
         assert current is not None, "a turn has begun"
         ended = False
-        while not (ended or self._interrupted):
+        while not (ended or current.interrupted):
             ended = await self._step(current)
-            if ended or self._interrupted:
+            if ended or current.interrupted:
                 continue
             current.step += 1
             self._attribute.set(State.RUNNING)
@@ -96,7 +96,6 @@ class TurnEngine:
                 return
         if not ended:
             await self._end(current, TurnState.INTERRUPTED, INTERRUPTED)
-        self._interrupted = False
         self._state.current = None
         view.show(self._state, "idle")
 
@@ -120,7 +119,7 @@ class TurnEngine:
             return True
         if outcome.ended is not None:
             return True
-        if not self._interrupted:
+        if not current.interrupted:
             tools = ", ".join(sorted({planned.tool for planned in outcome.calls}))
             view.show(self._state, f"running {tools} · turn {current.turn} · step {current.step}")
             await asyncio.gather(*(self._run_tool(current, call) for call in outcome.calls))

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
+
+#: What the envelopes that wait for a session may take of its workflow's state: with the ids it
+#: remembers, well under Temporal's 2 MB for a payload.
+WAITING_BYTES = 1_200_000
 
 
 class SenderKind(StrEnum):
@@ -27,7 +31,7 @@ class Sender(Frozen):
     """Who sent a message: a person's or program's name, or the key of a session."""
 
     kind: SenderKind = SenderKind.USER
-    id: str = "user"
+    id: str = Field("user", min_length=1, max_length=512)
 
 
 class Envelope(Frozen):
@@ -38,9 +42,14 @@ class Envelope(Frozen):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    message_id: str
+    message_id: str = Field(pattern=r"^[\x21-\x7e]{1,128}$")
     sender: Sender = Sender()
     label: Label = Label.PUBLIC
+
+    @property
+    def size(self) -> int:
+        """What it takes of a workflow's state, in bytes."""
+        return len(self.model_dump_json().encode())
 
 
 class Ticket(Frozen):
