@@ -14,6 +14,7 @@ from typing import TypeVar
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
+    WorkflowHandle,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
@@ -67,41 +68,39 @@ class SessionWorkflows:
 
         return await _persist(call)
 
-    async def reset(self, key: SessionKey, agent: str, request_id: str) -> int:
-        """Ask for a reset; how many waiting messages it discards."""
+    async def reset(self, key: SessionKey, agent: str, request_id: str) -> None:
+        """Ask for a reset; the outbox tells when it is done, with `request_id`."""
 
-        async def call() -> int:
-            return await self._temporal.execute_update_with_start_workflow(
+        async def call() -> None:
+            await self._temporal.execute_update_with_start_workflow(
                 Session.reset,
                 request_id,
                 start_workflow_operation=self._start(key, agent),
                 rpc_timeout=RPC_TIMEOUT,
             )
 
-        return await _persist(call)
+        await _persist(call)
 
     async def interrupt(self, session_key: str) -> int | None:
         """Interrupt the turn under way; its number, or None."""
-        try:
+
+        async def call() -> int | None:
             return await self._handle(session_key).execute_update(
                 Session.interrupt, rpc_timeout=RPC_TIMEOUT
             )
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise _unavailable(error) from error
+
+        return await _persist(_unless_closed(call, None))
 
     async def close(self, session_key: str) -> bool:
         """Ask a session to close; False when it is closed already."""
-        try:
-            await self._handle(session_key).execute_update(Session.close, rpc_timeout=RPC_TIMEOUT)
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return False
-            raise _unavailable(error) from error
-        return True
 
-    def _handle(self, session_key: str):  # type: ignore[no-untyped-def]
+        async def call() -> bool:
+            await self._handle(session_key).execute_update(Session.close, rpc_timeout=RPC_TIMEOUT)
+            return True
+
+        return await _persist(_unless_closed(call, False))
+
+    def _handle(self, session_key: str) -> WorkflowHandle[Session, None]:
         return self._temporal.get_workflow_handle_for(Session.run, workflow_id(session_key))
 
     def _start(self, key: SessionKey, agent: str) -> WithStartWorkflowOperation[Session, None]:
@@ -126,6 +125,22 @@ class SessionWorkflows:
 def workflow_id(session_key: str) -> str:
     """The id of a session's workflow."""
     return f"session/{session_key}"
+
+
+def _unless_closed(
+    call: Callable[[], Awaitable[Result]], otherwise: Result
+) -> Callable[[], Awaitable[Result]]:
+    """`call`, or `otherwise` where there is no run to call."""
+
+    async def attempt() -> Result:
+        try:
+            return await call()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return otherwise
+
+    return attempt
 
 
 async def _persist(call: Callable[[], Awaitable[Result]]) -> Result:
