@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.sessions import SessionWrites
@@ -56,15 +56,20 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
             tools.run_tool,
             tools.abandon_tool,
         ],
-        workflow_runner=SandboxedWorkflowRunner(
-            restrictions=SandboxRestrictions.default.with_passthrough_modules(
-                "perdure", "workflows", "activities", "pydantic", "pydantic_core", "ulid"
-            )
-        ),
+        workflow_runner=workflow_runner(),
         graceful_shutdown_timeout=GRACE,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+    )
+
+
+def workflow_runner() -> WorkflowRunner:
+    """The sandbox that workflows run in; a replay must use the same."""
+    return SandboxedWorkflowRunner(
+        restrictions=SandboxRestrictions.default.with_passthrough_modules(
+            "perdure", "workflows", "activities", "pydantic", "pydantic_core", "ulid"
+        )
     )
 
 
