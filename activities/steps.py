@@ -88,7 +88,7 @@ class ModelSteps:
         except asyncio.CancelledError:
             absorb_stop()
             return _interrupted(agent, stream.text)
-        return _decided(answer, toolbox)
+        return _decided(answer, toolbox, self._settings.limits.tool_timeout)
 
     async def _prompt(
         self, request: StepRequest, begun: Begun, agent: AgentSettings, toolbox: Toolbox
@@ -129,7 +129,7 @@ class ModelSteps:
         return failure(error, retryable=True, delay=delay)
 
 
-def _decided(answer: Answer, toolbox: Toolbox) -> StepAnswer:
+def _decided(answer: Answer, toolbox: Toolbox, tool_timeout: float) -> StepAnswer:
     note = _NOTES.get(answer.finish_reason)
     if note is None and not answer.text and not answer.tool_calls:
         note = "[The model gave an empty answer.]"
@@ -137,7 +137,8 @@ def _decided(answer: Answer, toolbox: Toolbox) -> StepAnswer:
         text="\n\n".join(part for part in (answer.text, note) if part),
         tool_calls=answer.tool_calls,
         planned=tuple(
-            _plan(position, call, toolbox) for position, call in enumerate(answer.tool_calls)
+            _plan(position, call, toolbox, tool_timeout)
+            for position, call in enumerate(answer.tool_calls)
         ),
         usage=answer.usage,
         model=answer.model,
@@ -146,14 +147,14 @@ def _decided(answer: Answer, toolbox: Toolbox) -> StepAnswer:
     )
 
 
-def _plan(position: int, call: ToolCall, toolbox: Toolbox) -> PlannedCall:
+def _plan(position: int, call: ToolCall, toolbox: Toolbox, tool_timeout: float) -> PlannedCall:
     spec = toolbox.specs.get(call.name)
     if spec is None:
         # The name is the model's text: what cannot be a tool's name stays out of the history.
         name = call.name if _TOOL_NAME.fullmatch(call.name) else "unknown tool"
         return PlannedCall(call=position, tool=name)
-    timeout = {} if spec.timeout is None else {"timeout": spec.timeout}
-    return PlannedCall(call=position, tool=spec.name, lane=spec.lane, **timeout)
+    timeout = spec.timeout or tool_timeout
+    return PlannedCall(call=position, tool=spec.name, lane=spec.lane, timeout=timeout)
 
 
 def _step_limit(agent: AgentSettings, max_steps: int) -> StepAnswer:

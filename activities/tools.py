@@ -45,10 +45,16 @@ class ToolCalls:
 
     @activity.defn
     async def abandon_tool(self, request: ToolRequest) -> ToolOutcome:
-        """Report a call whose every attempt died as of unknown outcome."""
+        """Report a call whose every attempt died as of unknown outcome; one that was stopped
+        before its first attempt as not started."""
         claim = await self._store.claims.claim(request)
         if claim.sealed is not None:
             return ToolOutcome(status=claim.sealed)
+        if claim.earlier == 0:
+            text = _error_text(
+                Refusal(code=Code.UNAVAILABLE, message=f"{claim.call.name} was not started.")
+            )
+            return await self._seal(request, claim.call, ToolStatus.ERROR, text)
         return await self._seal(request, claim.call, ToolStatus.UNKNOWN, _unknown(claim.call))
 
     async def _seal(
@@ -75,9 +81,10 @@ class ToolCalls:
                     f"There is no tool named {call.name[:80]!r}.",
                     f"Tools are {', '.join(toolbox.specs) or 'not available to this agent'}.",
                 )
+            arguments = spec.parse(call.arguments)
             if repeated and spec.effect is Effect.ONCE:
                 return ToolStatus.UNKNOWN, _unknown(call)
-            return await self._run(request, spec, spec.parse(call.arguments))
+            return await self._run(request, spec, arguments)
         except PerdureError as error:
             return ToolStatus.ERROR, _error_text(error.refusal)
 
@@ -86,30 +93,28 @@ class ToolCalls:
     ) -> tuple[ToolStatus, str]:
         timeout = spec.timeout or self._settings.limits.tool_timeout
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout) as deadline:
                 return ToolStatus.OK, to_json_text(await self._call(request, spec, arguments))
-        except TimeoutError:
+        except PerdureError:
+            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():
+                # Nobody cancelled the call: a cancellation of the tool's own has come out of it.
+                return ToolStatus.ERROR, _raised(spec, error)
+            absorb_stop()
+            return _after(spec), _error_text(
+                Refusal(code=Code.UNAVAILABLE, message=f"{spec.name} was interrupted.")
+            )
+        except Exception as error:
+            # A user's function may raise anything; the model reads it, the log has the rest.
+            if not (isinstance(error, TimeoutError) and deadline.expired()):
+                return ToolStatus.ERROR, _raised(spec, error)
             return _after(spec), _error_text(
                 Refusal(
                     code=Code.TIMEOUT,
                     message=f"{spec.name} did not finish within {timeout:g} s.",
                     hint="Check what it did before calling it again.",
-                )
-            )
-        except asyncio.CancelledError:
-            absorb_stop()
-            return _after(spec), _error_text(
-                Refusal(code=Code.UNAVAILABLE, message=f"{spec.name} was interrupted.")
-            )
-        except PerdureError:
-            raise
-        except Exception as error:
-            # A user's function may raise anything; the model reads it, the log has the rest.
-            activity.logger.warning("tool %s raised\n%s", spec.name, traceback.format_exc())
-            return ToolStatus.ERROR, _error_text(
-                Refusal(
-                    code=Code.UNAVAILABLE,
-                    message=f"{spec.name} failed: {type(error).__name__}: {error}"[:2_000],
                 )
             )
 
@@ -136,6 +141,16 @@ class ToolCalls:
         return Workspace.for_session(
             self._settings.home, request.session_key, limits.file_bytes, limits.tool_result_bytes
         )
+
+
+def _raised(spec: ToolSpec, error: BaseException) -> str:
+    activity.logger.warning("the tool %s raised", spec.name, exc_info=error)
+    # Safe where `str(error)` is not, and without halves of surrogate pairs, which are no text.
+    words = "".join(traceback.format_exception_only(error)).strip()
+    words = words.encode(errors="replace").decode()
+    return _error_text(
+        Refusal(code=Code.UNAVAILABLE, message=f"{spec.name} failed: {words}"[:2_000])
+    )
 
 
 def _after(spec: ToolSpec) -> ToolStatus:
