@@ -178,9 +178,7 @@ def _commit_step(connection: Connection, request: StepRequest, answer: StepAnswe
                 finished_at=now(),
             )
         )
-        connection.execute(
-            delete(deltas).where(deltas.c.session_key == session.key, deltas.c.turn <= turn.turn)
-        )
+        _drop_streamed(session, turn)
         row = session.row
         costs = [cost for cost in (row.cost, usage.cost) if cost is not None]
         session.change(
@@ -236,6 +234,7 @@ def _end_with_reason(
     session: SessionWriter, turn: Row[Any], state: TurnState, reason: Refusal, label: Label
 ) -> None:
     answer_id = f"end_{turn.turn}"
+    _drop_streamed(session, turn)
     session.append(
         id=answer_id,
         turn=turn.turn,
@@ -245,6 +244,13 @@ def _end_with_reason(
         label=label,
     )
     _settle(session, turn, state, answer_id, reason)
+
+
+def _drop_streamed(session: SessionWriter, turn: Row[Any]) -> None:
+    """What was streamed up to now stands in the transcript, or is void."""
+    session.connection.execute(
+        delete(deltas).where(deltas.c.session_key == session.key, deltas.c.turn <= turn.turn)
+    )
 
 
 def _settle(
