@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -26,6 +27,7 @@ from activities.tools import ToolCalls
 from gateway.connection import connect, ensure_search_attributes
 from perdure.config import Settings, load_settings
 from perdure.domain.errors import PerdureError
+from perdure.models import ModelFailure, close_models, resolve
 from perdure.store import Store
 from workflows.session import Session
 
@@ -86,9 +88,21 @@ async def run(settings: Settings) -> None:
     store = await Store.open(settings.store_url)
     try:
         async with build(settings, temporal, store):
+            warming = asyncio.create_task(_warm(settings), name="warm-models")
             await stopping.wait()
+            warming.cancel()
     finally:
+        await close_models()
         await store.close()
+
+
+async def _warm(settings: Settings) -> None:
+    """Load every configured model before it is asked, so that the first answer does not wait for
+    seconds of imports. What cannot be loaded is told by the turn that needs it."""
+    names = {name for agent in settings.agents.values() for name in agent.models}
+    for name in sorted(names):
+        with contextlib.suppress(ModelFailure):
+            await resolve(name)
 
 
 def main() -> None:
