@@ -59,5 +59,5 @@ def absorb_stop() -> None:
             "The worker is shutting down; another one takes over.",
             type="worker_shutdown",
             next_retry_delay=timedelta(milliseconds=100),
-        )
+        ) from None  # history would keep the stack of all that was cancelled
     raise asyncio.CancelledError
