@@ -73,20 +73,25 @@ class ToolCalls:
     async def _result(
         self, request: ToolRequest, call: ToolCall, repeated: bool
     ) -> tuple[ToolStatus, str]:
+        spec: ToolSpec | None = None
         try:
-            toolbox = await self._toolboxes.of(request.agent)
-            spec = toolbox.specs.get(call.name)
-            if spec is None:
-                raise InvalidArgument(
-                    f"There is no tool named {call.name[:80]!r}.",
-                    f"Tools are {', '.join(toolbox.specs) or 'not available to this agent'}.",
-                )
-            arguments = spec.parse(call.arguments)
-            if repeated and spec.effect is Effect.ONCE:
-                return ToolStatus.UNKNOWN, _unknown(call)
-            return await self._run(request, spec, arguments)
+            spec = await self._spec(request.agent, call.name)
+            if not (repeated and spec.effect is Effect.ONCE):
+                return await self._run(request, spec, spec.parse(call.arguments))
         except PerdureError as error:
-            return ToolStatus.ERROR, _error_text(error.refusal)
+            # A tool that is gone by now may have been there when an earlier attempt ran it.
+            if spec is not None or not repeated:
+                return ToolStatus.ERROR, _error_text(error.refusal)
+        return ToolStatus.UNKNOWN, _unknown(call)
+
+    async def _spec(self, agent: str, name: str) -> ToolSpec:
+        specs = (await self._toolboxes.of(agent)).specs
+        if name not in specs:
+            raise InvalidArgument(
+                f"There is no tool named {name[:80]!r}.",
+                f"Tools are {', '.join(specs) or 'not available to this agent'}.",
+            )
+        return specs[name]
 
     async def _run(
         self, request: ToolRequest, spec: ToolSpec, arguments: BaseModel
@@ -97,11 +102,7 @@ class ToolCalls:
                 return ToolStatus.OK, to_json_text(await self._call(request, spec, arguments))
         except PerdureError:
             raise
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or not task.cancelling():
-                # Nobody cancelled the call: a cancellation of the tool's own has come out of it.
-                return ToolStatus.ERROR, _raised(spec, error)
+        except asyncio.CancelledError:
             absorb_stop()
             return _after(spec), _error_text(
                 Refusal(code=Code.UNAVAILABLE, message=f"{spec.name} was interrupted.")
@@ -143,7 +144,7 @@ class ToolCalls:
         )
 
 
-def _raised(spec: ToolSpec, error: BaseException) -> str:
+def _raised(spec: ToolSpec, error: Exception) -> str:
     activity.logger.warning("the tool %s raised", spec.name, exc_info=error)
     # Safe where `str(error)` is not, and without halves of surrogate pairs, which are no text.
     words = "".join(traceback.format_exception_only(error)).strip()
