@@ -11,9 +11,11 @@ import contextvars
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -81,9 +83,11 @@ class UserTool:
     async def call(self, arguments: BaseModel, context: ToolContext | None = None) -> Any:
         """What the function returns for `arguments`, as parsed by the spec.
 
-        An async function is awaited; any other runs in a thread, which a cancellation leaves
-        running. Exceptions pass through; what would end the loop or look like a cancellation of
-        the caller (StopIteration, SystemExit, a CancelledError of its own) is a RuntimeError.
+        No function runs on the caller's thread, so that one that blocks holds up nobody else: an
+        async one runs on an event loop that all of them share, any other in a thread, which a
+        cancellation leaves running. Exceptions pass through; what would end the loop or look like
+        a cancellation of the caller (StopIteration, SystemExit, a CancelledError of its own) is a
+        RuntimeError.
 
         Raises:
             InvalidArgument: the function wants a context and none was given.
@@ -96,21 +100,41 @@ class UserTool:
             if context is None:
                 raise InvalidArgument(f"The tool {self.spec.name} needs a ToolContext.")
             values[self.context_parameter] = context
-        try:
-            if inspect.iscoroutinefunction(self.function):
-                return await self.function(**values)
-            run = contextvars.copy_context().run
-            result = await asyncio.get_running_loop().run_in_executor(
-                _THREADS, lambda: run(_contained, self.function, values)
-            )
-            # A decorated async function may look like a plain one until it is called.
-            return await result if inspect.isawaitable(result) else result
-        except Exception:
+        if inspect.iscoroutinefunction(self.function):
+            return await _on_loop(self.function(**values))
+        run = contextvars.copy_context().run
+        result = await asyncio.get_running_loop().run_in_executor(
+            _THREADS, lambda: run(_contained, self.function, values)
+        )
+        # A decorated async function may look like a plain one until it is called.
+        return await _on_loop(result) if inspect.isawaitable(result) else result
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop of async tools, on a thread of its own: whoever blocks it blocks no
+    heartbeat. One for all and for ever, since a client belongs to the loop that opened it."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="perdure-tools", daemon=True).start()
+    return loop
+
+
+async def _on_loop(awaitable: Awaitable[Any]) -> Any:
+    # The caller's context variables go along, and so does its cancellation.
+    future = asyncio.run_coroutine_threadsafe(_contained_await(awaitable), _loop())
+    return await asyncio.wrap_future(future)
+
+
+async def _contained_await(awaitable: Awaitable[Any]) -> Any:
+    try:
+        return await awaitable
+    except Exception:
+        raise
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-                raise
-            raise _ended(error) from error
+        raise _ended(error) from error
 
 
 def _contained(function: Callable[..., Any], values: dict[str, Any]) -> Any:
@@ -122,11 +146,6 @@ def _contained(function: Callable[..., Any], values: dict[str, Any]) -> Any:
         if isinstance(error, Exception) and not isinstance(error, StopIteration):
             raise
         raise _ended(error) from error
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _ended(error: BaseException) -> RuntimeError:
