@@ -1,4 +1,4 @@
-"""The options that every command takes.
+"""The options and arguments that commands share.
 
 Invariant: they mean the same everywhere.
 """
@@ -20,3 +20,9 @@ Home = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")]
+Key = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY", help="The session, as tenant:user[~marker~value]….", show_default=False
+    ),
+]

@@ -1,0 +1,271 @@
+"""`perdure sessions`, `status`, `history`, `events`: looking at sessions without touching them.
+
+Invariant: every list is read by pages, and says how to get the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.options import AsJson, Home, Key
+from gateway.cli.output import console, note, print_json
+from perdure.domain.keys import Kind
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gateway.client import SessionClient
+    from gateway.shapes import SessionList, SessionStatus
+    from perdure.store.outbox import Event
+    from perdure.store.transcript import HistoryMessage, HistoryPage
+
+app = typer.Typer()
+
+#: Of a tool's result a person sees this much; `--json` has it all.
+_RESULT_LINES = 8
+_RESULT_LENGTH = 800
+
+Offset = Annotated[int, typer.Option("--offset", min=0, help="How many of the newest to skip.")]
+
+
+@app.command()
+def sessions(
+    home: Home = None,
+    as_json: AsJson = False,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="Only these.")] = None,
+    since_minutes: Annotated[
+        float | None,
+        typer.Option("--since-minutes", min=0, help="Only those active in the last N minutes."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many.")] = 50,
+    offset: Offset = 0,
+) -> None:
+    """List sessions, the last active first."""
+
+    async def read() -> SessionList:
+        async with _client(home) as client:
+            return await client.sessions(
+                kind=kind, since_minutes=since_minutes, limit=limit, offset=offset
+            )
+
+    page = asyncio.run(read())
+    if as_json:
+        print_json(page)
+    else:
+        _print_sessions(page, offset)
+
+
+@app.command()
+def status(key: Key, home: Home = None, as_json: AsJson = False) -> None:
+    """Show a session in figures."""
+
+    async def read() -> SessionStatus:
+        async with _client(home) as client:
+            return await client.status(key)
+
+    found = asyncio.run(read())
+    if as_json:
+        print_json(found)
+    else:
+        print_status(console(), found)
+
+
+@app.command()
+def history(
+    key: Key,
+    home: Home = None,
+    as_json: AsJson = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="How many messages.")] = 20,
+    offset: Offset = 0,
+) -> None:
+    """Show what was said: the newest page first, each page in order."""
+
+    async def read() -> HistoryPage:
+        async with _client(home) as client:
+            return await client.history(key, limit=limit, offset=offset)
+
+    page = asyncio.run(read())
+    if as_json:
+        print_json(page)
+    else:
+        print_history(console(), page, offset)
+
+
+@app.command()
+def events(
+    key: Key,
+    home: Home = None,
+    as_json: AsJson = False,
+    after: Annotated[
+        int, typer.Option("--after", metavar="ID", min=0, help="Only those after this event.")
+    ] = 0,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with those to come, until Ctrl-C.")
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, help="How many at most; without --follow 100 by default."),
+    ] = None,
+) -> None:
+    """Print what happened in a session, oldest first; with --json one event a line."""
+    asyncio.run(_events(home, key, after, follow, limit, as_json))
+
+
+async def _events(
+    home: Path | None, key: str, after: int, follow: bool, limit: int | None, as_json: bool
+) -> None:
+    out = console()
+    if not follow:
+        limit = limit or 100
+    async with _client(home) as client:
+        await client.status(key)
+        count, cursor = 0, after
+        async with aclosing(_told(client, key, after, follow)) as told:
+            async for event in told:
+                if limit is not None and count == limit:
+                    note(f"There are more: perdure events {key} --after {cursor}")
+                    return
+                if as_json:
+                    print_json(event)
+                else:
+                    out.print(_event_line(event))
+                count, cursor = count + 1, event.id
+                if follow and count == limit:
+                    return
+
+
+async def _told(client: SessionClient, key: str, after: int, follow: bool) -> AsyncGenerator[Event]:
+    if follow:
+        async with aclosing(client.store.outbox.follow(key, after)) as events:
+            async for event in events:
+                yield event
+        return
+    while page := await client.store.outbox.page(key, after=after):
+        for event in page:
+            yield event
+        after = page[-1].id
+
+
+@asynccontextmanager
+async def _client(home: Path | None) -> AsyncIterator[SessionClient]:
+    from gateway.client import SessionClient
+    from perdure.config import load_settings
+
+    async with SessionClient.connect(load_settings(home)) as client:
+        yield client
+
+
+def print_status(out: Console, status: SessionStatus) -> None:
+    """A session's figures, one a line."""
+    from gateway.cli.tables import fields, print_table
+    from gateway.cli.words import clock, dollars, plural
+
+    tokens = status.tokens
+    table = fields()
+    for name, value in (
+        ("session", status.session_key),
+        ("agent", f"{status.agent} on {status.model or 'no model: not configured any more'}"),
+        ("kind", status.kind),
+        ("state", f"{status.state}, {plural(status.pending, 'message')} waiting"),
+        ("label", f"{status.label} of at most {status.clearance}"),
+        ("channel", status.channel),
+        ("user", status.user),
+        ("turns", f"{status.turns:,} in {plural(status.steps, 'step')}"),
+        ("tokens", f"{tokens.total:,}: {tokens.input:,} in, {tokens.output:,} out"),
+        ("cost", dollars(status.cost)),
+        ("children", str(status.children) if status.children else None),
+        ("started", clock(status.started_at)),
+    ):
+        if value is not None:
+            table.add_row(name, str(value))
+    print_table(out, table)
+
+
+def print_history(out: Console, page: HistoryPage, offset: int) -> None:
+    """A page of a transcript, and where the next one is."""
+    from gateway.cli.words import clock, printable
+
+    calls: dict[int, str] = {}
+    for message in page.messages:
+        # A result stands where its step kept a place for it: right behind the answer.
+        calls |= {
+            message.seq + position: call.name
+            for position, call in enumerate(message.tool_calls, start=1)
+        }
+        who = _speaker(message, calls)
+        out.print(f"{message.seq} · {who} · {clock(message.at)} · {message.label}", style="dim")
+        for line in _body(message):
+            out.print(f"  {printable(line)}")
+        out.print()
+    if not page.messages:
+        out.print(f"{page.total} messages, none after skipping {offset}.")
+        return
+    last = page.total - offset
+    out.print(f"{last - len(page.messages) + 1}–{last} of {page.total} messages", style="dim")
+    if page.has_more:
+        older = offset + len(page.messages)
+        out.print(f"Older: perdure history {page.session_key} --offset {older}", style="dim")
+
+
+def _speaker(message: HistoryMessage, calls: dict[int, str]) -> str:
+    if message.role == "tool":
+        return f"result of {calls.get(message.seq, 'a tool')}"
+    if message.from_session is not None:
+        return f"from {message.from_session}"
+    return message.role
+
+
+def _body(message: HistoryMessage) -> list[str]:
+    from gateway.cli.words import shown_arguments
+
+    lines = message.text.rstrip().split("\n") if message.text else []
+    if message.role == "tool":
+        cut = message.text[:_RESULT_LENGTH].split("\n")[:_RESULT_LINES]
+        rest = len(message.text) - len("\n".join(cut))
+        lines = [*cut, f"… and {rest:,} more characters (--json shows them)"] if rest else cut
+    return lines + [
+        f"→ {call.name} {shown_arguments(call.arguments)}" for call in message.tool_calls
+    ]
+
+
+def _print_sessions(page: SessionList, offset: int) -> None:
+    from gateway.cli.tables import columns, print_table
+    from gateway.cli.words import ago
+
+    out = console()
+    if page.sessions:
+        names = ("session", "agent", "kind", "state", "label", "messages", "active")
+        table = columns(*names, right=["messages"])
+        for one in page.sessions:
+            table.add_row(
+                one.session_key,
+                one.agent,
+                one.kind,
+                one.state,
+                one.label,
+                f"{one.message_count:,}",
+                ago(one.last_activity),
+            )
+        print_table(out, table)
+    seen = offset + len(page.sessions)
+    if not page.total:
+        out.print("There are no sessions yet. `perdure ask default:me hello` starts one.")
+    elif offset or seen < page.total:
+        out.print(f"{offset + 1}–{seen} of {page.total}", style="dim")
+    if seen < page.total:
+        out.print(f"More: perdure sessions --offset {seen}", style="dim")
+
+
+def _event_line(event: Event) -> str:
+    from gateway.cli.words import clock, one_line
+
+    place = "" if event.turn is None else f"turn {event.turn}"
+    place += "" if event.step is None else f" step {event.step}"
+    told = " ".join(f"{name}={value}" for name, value in event.payload.items() if value != [])
+    return f"{event.id:>6}  {clock(event.at)}  {event.kind:<16}  {place:<15}  {one_line(told, 300)}"
