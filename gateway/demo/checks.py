@@ -1,0 +1,338 @@
+"""Judging the evidence: each promise, the figures it stands on, and whether it was held.
+
+Invariant: pure functions of the evidence. A check that cannot be made, because the story never
+came to the place, is not held.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import pairwise
+
+from gateway.demo.evidence import Evidence, Kill, times_of
+from gateway.demo.story import LEAD, VISITOR
+from perdure.domain.messages import Frozen, Role
+from perdure.domain.states import EventKind, ToolStatus, TurnState
+
+#: A line of text that is looked for in the history: long enough to be nobody's identifier.
+_LINE = 20
+
+#: What a turn may take of Temporal's history, on average, all that comes of kills and of messages
+#: sent again included: 2.5 KB, and 4 MB for 400 turns with tools.
+PLAIN_TURN_BYTES = 2_500
+TOOL_TURN_BYTES = 10_000
+
+Figures = dict[str, int | float | None]
+
+
+class Check(Frozen):
+    """A promise, and what was found. `found` says the figures for people."""
+
+    name: str
+    promise: str
+    held: bool
+    found: str
+    figures: Figures
+
+
+def examine(evidence: Evidence) -> tuple[Check, ...]:
+    """Every check there is, made on `evidence`."""
+    return (
+        _messages(evidence),
+        _order(evidence),
+        _turns(evidence),
+        _model_calls(evidence),
+        _tool_effects(evidence),
+        *(_recovery(evidence, kill) for kill in evidence.kills),
+        _agreement(evidence),
+        _history(evidence),
+        _no_text(evidence),
+    )
+
+
+def _check(name: str, promise: str, held: bool, figures: Figures) -> Check:
+    told = " · ".join(
+        f"{words.replace('_', ' ')} {_number(value)}" for words, value in figures.items()
+    )
+    return Check(name=name, promise=promise, held=held, found=told, figures=figures)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "never"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def _messages(evidence: Evidence) -> Check:
+    asked = Counter((each.session_key, each.text) for each in evidence.sent)
+    sent = {(each.session_key, each.message_id) for each in evidence.sent}
+    answers = {(said.session_key, said.id) for said in evidence.said if said.role is Role.ASSISTANT}
+    taken = Counter((turn.session_key, turn.message_id) for turn in evidence.turns)
+    answered = {
+        (turn.session_key, turn.message_id)
+        for turn in evidence.turns
+        if (turn.session_key, turn.answer_id) in answers
+    }
+    last_words = Counter(
+        (said.session_key, said.turn)
+        for said in evidence.said
+        if said.role is Role.ASSISTANT and not said.tool_calls
+    )
+    heard = Counter((s.session_key, s.text) for s in evidence.said if s.role is Role.USER)
+    doubled = (
+        sum(count - 1 for count in taken.values())
+        + sum(count - 1 for count in last_words.values())
+        # The same words under another id, which nobody sent.
+        + sum((heard - asked).values())
+    )
+    figures: Figures = {
+        "sent": len(sent),
+        "sent_again": sum(each.times - 1 for each in evidence.sent),
+        "answered": len(answered & sent),
+        "lost": len(sent - answered),
+        "doubled": doubled,
+    }
+    return _check(
+        "messages",
+        "Every message is answered, and answered once",
+        bool(sent) and sent <= answered and not doubled and not evidence.waiting,
+        figures,
+    )
+
+
+def _order(evidence: Evidence) -> Check:
+    turn_of = {(turn.session_key, turn.message_id): turn.turn for turn in evidence.turns}
+    by_session: dict[str, list[int]] = defaultdict(list)
+    for each in evidence.sent:
+        if (each.session_key, each.message_id) in turn_of:
+            by_session[each.session_key].append(turn_of[each.session_key, each.message_id])
+    late = sum(
+        after <= before for numbers in by_session.values() for before, after in pairwise(numbers)
+    )
+    return _check(
+        "order",
+        "A sender's messages are answered in its order",
+        not late,
+        {"sessions": len(by_session), "out_of_order": late},
+    )
+
+
+def _turns(evidence: Evidence) -> Check:
+    states = Counter(turn.state for turn in evidence.turns)
+    completed = states[TurnState.COMPLETED]
+    others = len(evidence.turns) - completed
+    return _check(
+        "turns",
+        "Every turn comes to its answer, whatever was killed during it",
+        bool(completed) and not others,
+        {"completed": completed, "failed_or_unfinished": others},
+    )
+
+
+def _model_calls(evidence: Evidence) -> Check:
+    committed = sum(step.committed for step in evidence.steps)
+    begun = sum(step.attempts for step in evidence.steps)
+    answers = Counter(
+        (said.session_key, said.turn, said.step)
+        for said in evidence.said
+        if said.role is Role.ASSISTANT and said.step
+    )
+    again, without_cause = _begun_again(evidence)
+    figures: Figures = {
+        "answers": committed,
+        "calls_begun": begun,
+        "cut_by_a_kill": begun - committed,
+        "reused": sum(step.reused for step in evidence.steps),
+        "begun_again_without_cause": without_cause,
+        "paid_twice": again + sum(count - 1 for count in answers.values()),
+        "tokens_miscounted": abs(evidence.tokens - sum(s.tokens for s in evidence.steps)),
+    }
+    return _check(
+        "model_calls",
+        "No model answer is paid for twice",
+        committed == len(evidence.steps) > 0
+        and not any((figures["paid_twice"], without_cause, figures["tokens_miscounted"])),
+        figures,
+    )
+
+
+def _begun_again(evidence: Evidence) -> tuple[int, int]:
+    """Model calls that were begun after their answer was committed; and those begun again though
+    nobody was killed and no provider failed since the call before."""
+    committed_at = {
+        (event.session_key, event.turn, event.step): event.id
+        for event in times_of(evidence, EventKind.STEP_COMPLETED)
+    }
+    starts = defaultdict(list)
+    for event in times_of(evidence, EventKind.STEP_STARTED):
+        starts[event.session_key, event.turn, event.step].append(event)
+    causes = [at for kill in evidence.kills for at in (kill.began, kill.ended)]
+    causes += [event.at for event in times_of(evidence, EventKind.STEP_RETRYING)]
+    paid_again = without_cause = 0
+    for place, begun in starts.items():
+        paid_again += sum(event.id > committed_at.get(place, event.id) for event in begun)
+        without_cause += sum(
+            not any(before.at <= cause <= after.at for cause in causes)
+            for before, after in pairwise(begun)
+        )
+    return paid_again, without_cause
+
+
+def _tool_effects(evidence: Evidence) -> Check:
+    states = Counter(call.status for call in evidence.calls)
+    notices = Counter(evidence.notices)
+    silent = 0
+    for call in evidence.calls:
+        if call.tool in evidence.once and call.status is ToolStatus.OK:
+            # Reported as done: by the first attempt, and on the board if it is a notice.
+            silent += call.claims > 1
+            silent += call.tool == "post_notice" and notices[call.key] != 1
+    claimed = {call.key for call in evidence.calls}
+    doubled = sum(count - 1 for count in notices.values()) + len(set(notices) - claimed)
+    figures: Figures = {
+        "calls": len(evidence.calls),
+        "done": states[ToolStatus.OK],
+        "refused": states[ToolStatus.ERROR],
+        "unknown_outcome": states[ToolStatus.UNKNOWN],
+        "safely_run_again": sum(
+            call.claims > 1 and call.tool not in evidence.once for call in evidence.calls
+        ),
+        "without_report": states[None],
+        "effects_doubled": doubled,
+        "repeated_silently": silent,
+    }
+    return _check(
+        "tool_effects",
+        "A tool's effect happens once, or its outcome is told as unknown",
+        bool(evidence.calls) and not (states[None] or doubled or silent),
+        figures,
+    )
+
+
+def _recovery(evidence: Evidence, kill: Kill) -> Check:
+    calls = _in_flight(evidence, kill.began, EventKind.STEP_STARTED, EventKind.STEP_COMPLETED)
+    tools = _in_flight(evidence, kill.began, EventKind.TOOL_STARTED, EventKind.TOOL_COMPLETED)
+    served = _seconds_until(evidence, kill.ended, lambda session_key: True)
+    went_on = _seconds_until(evidence, kill.ended, lambda session_key: session_key == LEAD)
+    return _check(
+        "recovery",
+        f"Killed: {kill.what}",
+        calls + tools > 0 and served is not None and went_on is not None,
+        {
+            "model_calls_in_flight": calls,
+            "tool_calls_in_flight": tools,
+            "seconds_until_anyone_was_served": served,
+            "until_this_session_went_on": went_on,
+        },
+    )
+
+
+def _in_flight(
+    evidence: Evidence, moment: datetime, started: EventKind, completed: EventKind
+) -> int:
+    """Calls of the lead session that had begun at a moment and were not over."""
+
+    def places(kind: EventKind) -> set[tuple[object, ...]]:
+        return {
+            (event.turn, event.step, event.payload.get("call"))
+            for event in times_of(evidence, kind)
+            if event.session_key == LEAD and event.at <= moment
+        }
+
+    return len(places(started) - places(completed))
+
+
+def _seconds_until(
+    evidence: Evidence, moment: datetime, whose: Callable[[str], bool]
+) -> float | None:
+    later = (e.at for e in evidence.events if e.at > moment and whose(e.session_key))
+    first = min(later, default=None)
+    return None if first is None else round((first - moment).total_seconds(), 3)
+
+
+def _agreement(evidence: Evidence) -> Check:
+    scheduled = sum(run.model_steps for run in evidence.runs)
+    return _check(
+        "agreement",
+        "Temporal's history and the store tell the same steps",
+        scheduled == len(evidence.steps) > 0,
+        {"in_the_history": scheduled, "in_the_store": len(evidence.steps)},
+    )
+
+
+def _history(evidence: Evidence) -> Check:
+    figures: Figures = {}
+    held = True
+    for session_key, kind, budget in (
+        (VISITOR, "a_turn_without_tools", PLAIN_TURN_BYTES),
+        (LEAD, "a_turn_with_tools", TOOL_TURN_BYTES),
+    ):
+        turns = sum(turn.session_key == session_key for turn in evidence.turns)
+        runs = [run for run in evidence.runs if run.session_key == session_key]
+        events, size = sum(run.events for run in runs), sum(run.size for run in runs)
+        figures[f"events_of_{kind}"] = _ratio(events, turns)
+        figures[f"bytes_of_{kind}"] = _ratio(size, turns)
+        held = held and 0 < size <= budget * turns
+    figures["bytes_of_text_in_the_store"] = sum(len(said.text.encode()) for said in evidence.said)
+    return _check("history", "Temporal's history stays small, whatever was killed", held, figures)
+
+
+def _ratio(total: int, count: int) -> float | None:
+    return round(total / count, 1) if count else None
+
+
+def _no_text(evidence: Evidence) -> Check:
+    history = b"\n".join(run.raw for run in evidence.runs)
+    pieces = {piece for said in evidence.said for piece in _pieces(said.text)}
+    for said in evidence.said:
+        for call in said.tool_calls:
+            pieces.update(_pieces(call.arguments))
+    found = sum(any(form in history for form in _forms(piece)) for piece in pieces)
+    # The same search must find what is there.
+    ids = [each.message_id for each in evidence.sent]
+    ids_found = sum(message_id.encode() in history for message_id in ids)
+    return _check(
+        "no_text",
+        "No text of the conversation stands in Temporal's history",
+        bool(pieces) and not found and ids_found == len(ids) > 0,
+        {
+            "lines_of_text_looked_for": len(pieces),
+            "found": found,
+            "message_ids_looked_for": len(ids),
+            "ids_found": ids_found,
+        },
+    )
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The lines of a text that are words of somebody; of a JSON text, those of its strings."""
+    try:
+        strings = list(_strings(json.loads(text)))
+    except ValueError:
+        strings = [text]
+    for string in strings:
+        for line in string.splitlines():
+            line = line.strip()
+            if len(line) >= _LINE and " " in line:
+                yield line
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _strings(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _strings(part)
+
+
+def _forms(piece: str) -> Iterator[bytes]:
+    """A piece as it stands, and as JSON writes it."""
+    yield piece.encode()
+    yield json.dumps(piece, ensure_ascii=False)[1:-1].encode()
+    yield json.dumps(piece)[1:-1].encode()

@@ -1,0 +1,93 @@
+"""One whole demo: the stack, the story on it, the evidence, the verdict.
+
+Invariant: whatever happens, everything that was started is stopped, and the verdict is made of what
+was found after the story, however the story ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from gateway.client import SessionClient
+from gateway.demo.checks import Check, examine
+from gateway.demo.director import Director, Narrator
+from gateway.demo.stage import AGENT
+from gateway.demo.story import LEAD
+from gateway.local import Stack
+from perdure.config import Settings
+from perdure.domain.messages import Frozen
+from perdure.store.transcript import HistoryMessage
+
+#: Seconds that processes get to hand over when a person stops the demo.
+_GRACE = 1.0
+
+
+class Report(Frozen):
+    """What came of a demo.
+
+    `problem` is why the story did not come to its end; `left_out` are kills for which a real
+    model gave no occasion.
+    """
+
+    home: str
+    models: tuple[str, ...]
+    ui: str
+    seconds: float
+    problem: str | None
+    left_out: tuple[str, ...]
+    checks: tuple[Check, ...]
+    transcript: tuple[HistoryMessage, ...]
+
+    @property
+    def held(self) -> bool:
+        """Whether the story came to its end and every promise was held."""
+        return self.problem is None and all(check.held for check in self.checks)
+
+
+async def perform(settings: Settings, narrator: Narrator) -> Report:
+    """Run the demo on a home that `stage.set_up` has furnished.
+
+    Raises:
+        PerdureError: when the stack does not start, or nothing could be gathered.
+    """
+    started = time.monotonic()
+    stack = Stack(settings, tell=lambda text: _pass_on(text, narrator))
+    try:
+        await stack.start()
+        info = stack.info
+        narrator.ready(info)
+        async with SessionClient.connect(settings) as client:
+            director = Director(settings, stack, client, narrator)
+            problem = await director.direct()
+            evidence = await director.gather()
+            page = await client.history(LEAD, limit=200)
+    except asyncio.CancelledError:
+        await _stop_at_once(stack)
+        raise
+    finally:
+        await stack.stop()
+    return Report(
+        home=str(settings.home),
+        models=settings.agent(AGENT).models,
+        ui=str(info.ui),
+        seconds=round(time.monotonic() - started, 1),
+        problem=problem,
+        left_out=tuple(director.left_out),
+        checks=examine(evidence),
+        transcript=page.messages,
+    )
+
+
+def _pass_on(text: str, narrator: Narrator) -> None:
+    # A process that ends three times in a row is shown with its log; here that is no news.
+    if "\n" not in text:
+        narrator.note(text)
+
+
+async def _stop_at_once(stack: Stack) -> None:
+    """Stop without waiting for what is under way: to be cut is what it is there for."""
+    stopping = asyncio.create_task(stack.stop())
+    await asyncio.wait({stopping}, timeout=_GRACE)
+    stack.kill()
+    await stopping

@@ -1,0 +1,102 @@
+"""The stage: a fresh home with settings, and a workspace that holds the project's own documents.
+
+Invariant: the demo runs on its own home and on nothing else, whatever the environment says; only
+the model may come from there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from gateway.demo.story import LEAD
+from perdure.config import Settings, load_settings
+from perdure.domain.errors import Conflict, InvalidArgument, NotFound
+from perdure.workspace import Workspace
+
+AGENT = "lead"
+
+#: The folder from which Perdure is imported: a checkout has the documents there.
+_ROOT = Path(__file__).parent.parent.parent
+
+#: Without these the story cannot be told.
+_NEEDED = ("README.md", "docs/architecture.md", "docs/failures.md", "docs/words.md")
+
+_KEPT_VARIABLES = ("PERDURE_MODEL",)
+
+_SETTINGS = f"""\
+# The settings of `perdure demo`. PERDURE_MODEL names another model.
+default_agent = "{AGENT}"
+
+[agents.{AGENT}]
+model = "rehearsal"
+instructions = \"\"\"\\
+  You work on the documents in your workspace. Use your tools to look at the facts before you \\
+  answer. When a tool reports an unknown outcome, look at what it did before you call it \\
+  again.\"\"\"
+tools = ["files", "gateway.demo.tools:post_notice", "gateway.demo.tools:index_documents"]
+"""
+
+
+def documents(root: Path = _ROOT) -> list[Path]:
+    """The project's documents, README.md first.
+
+    Raises:
+        NotFound: when this installation has none.
+    """
+    missing = [name for name in _NEEDED if not (root / name).is_file()]
+    if missing:
+        raise NotFound(
+            f"The documents that the demo works through are not installed: {root} has no "
+            f"{', '.join(missing)}.",
+            "Clone the repository and run `make demo` there; a wheel holds the code alone.",
+        )
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def check_home(home: Path) -> Path:
+    """`home` as an absolute path, when it is new or an empty folder.
+
+    Raises:
+        Conflict: when there is something in it.
+        InvalidArgument: when it is no folder.
+    """
+    home = home.expanduser().absolute()
+    if home.exists() and not home.is_dir():
+        raise InvalidArgument(f"The home {home} is a file, not a folder.")
+    if home.exists() and any(home.iterdir()):
+        raise Conflict(
+            f"The home {home} is not empty, and the demo needs a fresh one.",
+            "Name a new folder, or leave --home out.",
+        )
+    return home
+
+
+def set_up(home: Path) -> Settings:
+    """Furnish a fresh home, and return its settings.
+
+    Every PERDURE_* variable but the model's is dropped from this process's environment, which the
+    stack's processes inherit: they must read the same settings.
+
+    Raises:
+        NotFound: when the documents are not installed.
+        InvalidArgument: when PERDURE_MODEL is wrong.
+    """
+    found = documents()
+    for name in [name for name in os.environ if name.startswith("PERDURE_")]:
+        if name not in _KEPT_VARIABLES:
+            del os.environ[name]
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (home / "perdure.toml").write_text(_SETTINGS, "utf-8")
+    workspace = workspace_of(home)
+    for path in found:
+        target = workspace / path.relative_to(found[0].parent)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    return load_settings(home)
+
+
+def workspace_of(home: Path) -> Path:
+    """The folder in which the lead agent works."""
+    return Workspace.for_session(home, LEAD).root
