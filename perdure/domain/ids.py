@@ -30,3 +30,8 @@ def check_message_id(message_id: str) -> str:
             "ans_, res_ or end_, which name answers.",
         )
     return message_id
+
+
+def new_delivery_id() -> str:
+    """A fresh delivery id, under which the receiver knows a message and its repetitions."""
+    return f"dlv_{ULID()}"

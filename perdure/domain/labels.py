@@ -30,3 +30,8 @@ def can_flow(source: Label, destination: Label) -> bool:
 def join(*labels: Label) -> Label:
     """The lowest label that all of `labels` may flow to; PUBLIC for none."""
     return max(labels, key=lambda label: label.rank, default=Label.PUBLIC)
+
+
+def meet(*labels: Label) -> Label:
+    """The highest label that may flow to each of `labels`; RESTRICTED for none."""
+    return min(labels, key=lambda label: label.rank, default=Label.RESTRICTED)

@@ -33,6 +33,20 @@ class ToolStatus(StrEnum):
     UNKNOWN = "unknown"
 
 
+class DeliveryState(StrEnum):
+    """How far a message to the outside has come.
+
+    `failed` is certain: nothing arrived. Whatever is not certain is `unknown`.
+    """
+
+    BEGUN = "begun"
+    SENT = "sent"
+    CONFIRMED = "confirmed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    WITHHELD = "withheld"
+
+
 class EventKind(StrEnum):
     """Events of the outbox, each written in the transaction of the change it tells."""
 
@@ -50,6 +64,11 @@ class EventKind(StrEnum):
     TURN_COMPLETED = "turn.completed"
     TURN_FAILED = "turn.failed"
     TURN_INTERRUPTED = "turn.interrupted"
+    DELIVERY_BEGUN = "delivery.begun"
+    DELIVERY_SENT = "delivery.sent"
+    DELIVERY_FAILED = "delivery.failed"
+    DELIVERY_UNKNOWN = "delivery.unknown"
+    DELIVERY_WITHHELD = "delivery.withheld"
 
 
 #: The events that end a turn, and so a wait for its answer.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perdure.store.claims import Claims
 from perdure.store.database import Database
+from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
 from perdure.store.mailbox import Mailbox
 from perdure.store.outbox import Outbox
@@ -22,6 +23,7 @@ class Store:
         self.mailbox = Mailbox(database)
         self.turns = Turns(database)
         self.claims = Claims(database)
+        self.deliveries = Deliveries(database)
         self.transcript = Transcript(database)
         self.tails = Tails(database)
         self.outbox = Outbox(database)

@@ -208,3 +208,52 @@ listeners = Table(
     Column("listener", String(64), primary_key=True),
     Column("expires_at", Moment, nullable=False),
 )
+
+#: The audit trail: every decision, written before the effect it allows, numbered without a gap
+#: and chained by `previous` and `hash`. Everything is text as it was hashed: see
+#: `perdure.audit.chain`. `turn` and `step` are absent where a decision belongs to none.
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("at", String(32), nullable=False),
+    Column("hook", String(64), nullable=False),
+    Column("session_key", String(512), nullable=False),
+    Column("turn", Integer, nullable=True),
+    Column("step", Integer, nullable=True),
+    Column("decision", String(32), nullable=False),
+    Column("decided_by", String(256), nullable=False),
+    Column("rules_evaluated", Text, nullable=False),
+    Column("label_before", String(16), nullable=False),
+    Column("label_after", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("previous", String(64), nullable=False),
+    Column("hash", String(64), nullable=False),
+    Index(None, "session_key", "seq"),
+)
+
+#: The ledger of what left through a channel: one row per `cause`, the tool call or announcement
+#: that asked for it, written before anything leaves (begun) and after (the outcome). Begun without
+#: an outcome means that a process died in between. The text itself lies in the transcript.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    _session(primary_key=True),
+    Column("cause", String(128), primary_key=True),
+    Column("delivery_id", String(64), nullable=False),
+    Column("turn", Integer, nullable=True),
+    Column("step", Integer, nullable=True),
+    Column("channel", String(64), nullable=False),
+    Column("recipient", String(512), nullable=False),
+    Column("label", String(16), nullable=False),
+    Column("level", String(16), nullable=False),
+    Column("text_sha256", String(64), nullable=False),
+    Column("text_bytes", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("reason", String(512), nullable=True),
+    Column("attempts", Integer, nullable=False, default=0),
+    Column("begun_at", Moment, nullable=False),
+    Column("settled_at", Moment, nullable=True),
+    UniqueConstraint("delivery_id"),
+)

@@ -13,6 +13,26 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_table(
+        "audit",
+        sa.Column("seq", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("at", sa.String(length=32), nullable=False),
+        sa.Column("hook", sa.String(length=64), nullable=False),
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=True),
+        sa.Column("step", sa.Integer(), nullable=True),
+        sa.Column("decision", sa.String(length=32), nullable=False),
+        sa.Column("decided_by", sa.String(length=256), nullable=False),
+        sa.Column("rules_evaluated", sa.Text(), nullable=False),
+        sa.Column("label_before", sa.String(length=16), nullable=False),
+        sa.Column("label_after", sa.String(length=16), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("arguments", sa.Text(), nullable=False),
+        sa.Column("previous", sa.String(length=64), nullable=False),
+        sa.Column("hash", sa.String(length=64), nullable=False),
+        sa.PrimaryKeyConstraint("seq", name=op.f("pk_audit")),
+    )
+    op.create_index(op.f("ix_audit_session_key_seq"), "audit", ["session_key", "seq"], unique=False)
+    op.create_table(
         "deltas",
         sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
         sa.Column("session_key", sa.String(length=512), nullable=False),
@@ -78,6 +98,30 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("session_key", name=op.f("pk_sessions")),
     )
     op.create_index(op.f("ix_sessions_last_activity"), "sessions", ["last_activity"], unique=False)
+    op.create_table(
+        "deliveries",
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("cause", sa.String(length=128), nullable=False),
+        sa.Column("delivery_id", sa.String(length=64), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=True),
+        sa.Column("step", sa.Integer(), nullable=True),
+        sa.Column("channel", sa.String(length=64), nullable=False),
+        sa.Column("recipient", sa.String(length=512), nullable=False),
+        sa.Column("label", sa.String(length=16), nullable=False),
+        sa.Column("level", sa.String(length=16), nullable=False),
+        sa.Column("text_sha256", sa.String(length=64), nullable=False),
+        sa.Column("text_bytes", sa.Integer(), nullable=False),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("reason", sa.String(length=512), nullable=True),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("begun_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("settled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["session_key"], ["sessions.session_key"], name=op.f("fk_deliveries_session_key")
+        ),
+        sa.PrimaryKeyConstraint("session_key", "cause", name=op.f("pk_deliveries")),
+        sa.UniqueConstraint("delivery_id", name=op.f("uq_deliveries_delivery_id")),
+    )
     op.create_table(
         "messages",
         sa.Column("session_key", sa.String(length=512), nullable=False),
