@@ -23,6 +23,7 @@ from perdure.config.masking import mask
 from perdure.config.settings import DEFAULT_AGENT, Settings
 from perdure.config.toml_file import TomlFile, read_toml
 from perdure.domain.errors import InvalidArgument
+from perdure.policy.parsing import RuleErrors, parse_rules
 
 FILE_NAME = "perdure.toml"
 
@@ -53,6 +54,7 @@ def load_settings(home: Path | None = None, environ: Mapping[str, str] = os.envi
         _put(values, key, override.value)
 
     problems = [_Problem(0, f"environment {name}: {what}") for name, what in unknown.items()]
+    problems += _read_rules(values, file)
     if "home" in values:
         line = file.lines[("home",)]
         told = f"{file.path}, line {line}: home is not set in the file. Use --home or {HOME}."
@@ -65,6 +67,25 @@ def load_settings(home: Path | None = None, environ: Mapping[str, str] = os.envi
         raise InvalidArgument(*_told(problems))
     sources = dict(_sources(settings, file, overrides, place))
     return settings.with_sources({**sources, "home": home_source})
+
+
+def _read_rules(values: dict[str, Any], file: TomlFile) -> list[_Problem]:
+    """Put the rules in the place of their tables, or tell what is wrong with them."""
+    policy = values.get("policy")
+    if not isinstance(policy, dict) or "rules" not in policy:
+        return []
+    try:
+        policy["rules"] = parse_rules(policy["rules"]).rules
+    except RuleErrors as errors:
+        policy["rules"] = ()
+        problems = []
+        for item in errors.items:
+            line = file.nearest_line(item.path) or 0
+            problems.append(
+                _Problem(line, f"{file.path}, line {line}: {item.dotted}: {item.message}")
+            )
+        return problems
+    return []
 
 
 def home_folder(home: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:

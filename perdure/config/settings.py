@@ -17,11 +17,19 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
-    StringConstraints,
     ValidationInfo,
     field_validator,
 )
 
+from perdure.channels import ChannelName, ChannelSettings
+from perdure.config.policies import (
+    LabelWord,
+    ModelSettings,
+    PolicySettings,
+    ToolSettings,
+    Word,
+    WorkspaceSettings,
+)
 from perdure.domain.errors import InvalidArgument, NotFound
 from perdure.domain.keys import Marker, SessionKey
 from perdure.domain.labels import Label
@@ -47,7 +55,6 @@ def _agent_name(name: str) -> str:
     return name
 
 
-Word = Annotated[str, StringConstraints(min_length=1)]
 AgentName = Annotated[str, AfterValidator(_agent_name)]
 
 
@@ -132,6 +139,8 @@ class GatewaySettings(_Table):
     host: Word = "127.0.0.1"
     #: None is any free port.
     port: int | None = Field(None, ge=0, le=65_535)
+    #: What may be answered to those who ask here: people at this machine, and HTTP clients.
+    level: LabelWord = Label.CONFIDENTIAL
 
 
 class Settings(_Table):
@@ -146,6 +155,11 @@ class Settings(_Table):
     store: StoreSettings = StoreSettings()
     temporal: TemporalSettings = TemporalSettings()
     gateway: GatewaySettings = GatewaySettings()
+    policy: PolicySettings = PolicySettings()
+    channels: dict[ChannelName, ChannelSettings] = {}
+    tools: dict[Word, ToolSettings] = {}
+    workspace: WorkspaceSettings = WorkspaceSettings()
+    models: dict[Word, ModelSettings] = {}
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 

@@ -10,6 +10,7 @@ class SessionState(StrEnum):
 
     IDLE = "idle"
     RUNNING = "running"
+    WAITING = "waiting"
     CLOSED = "closed"
 
 
@@ -61,6 +62,8 @@ class EventKind(StrEnum):
     STEP_COMPLETED = "step.completed"
     TOOL_STARTED = "tool.started"
     TOOL_COMPLETED = "tool.completed"
+    APPROVAL_REQUESTED = "approval.requested"
+    APPROVAL_DECIDED = "approval.decided"
     TURN_COMPLETED = "turn.completed"
     TURN_FAILED = "turn.failed"
     TURN_INTERRUPTED = "turn.interrupted"

@@ -83,10 +83,23 @@ class ToolRequest(Frozen):
     label: Label = Label.PUBLIC
 
 
-class ToolOutcome(Frozen):
-    """What became of a tool call; its result lies in the transcript."""
+class Waiting(Frozen):
+    """A call that waits for a person, for `seconds` at most."""
 
-    status: ToolStatus
+    approval_id: str
+    seconds: float
+
+
+class ToolOutcome(Frozen):
+    """What became of a tool call; its result lies in the transcript.
+
+    `label` is the level of what the model will read, and so of the session. `waiting` is set
+    while the call has not run because it waits for an approval.
+    """
+
+    status: ToolStatus | None = None
+    label: Label = Label.PUBLIC
+    waiting: Waiting | None = None
 
 
 class TurnEnd(Frozen):

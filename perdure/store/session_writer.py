@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select, update
 
 from perdure.context import message_tokens
+from perdure.domain.labels import Label, join
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import EventKind
 from perdure.store.clock import now
@@ -79,6 +80,16 @@ class SessionWriter:
                 "at": now(),
             }
         )
+
+    def raise_label(self, label: Label, *, turn: int, reason: str) -> None:
+        """Record that the session has taken in what is `label`; it never falls here."""
+        current = Label(self._changes.get("label", self.row.label))
+        raised = join(current, label)
+        if raised is not current:
+            self.change(label=raised)
+            self.tell(
+                EventKind.LABEL_RAISED, turn=turn, before=current, after=raised, reason=reason
+            )
 
     def append(self, *, text: str, tool_calls: Sequence[ToolCall] = (), **message: Any) -> int:
         """Append a message to the transcript; its sequence number."""

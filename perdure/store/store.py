@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from sqlalchemy import Connection
+
+from perdure.audit import AuditEntry, AuditFiles
+from perdure.store.approvals import Approvals
+from perdure.store.audit import AuditTrail
 from perdure.store.claims import Claims
 from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
@@ -10,6 +15,7 @@ from perdure.store.mailbox import Mailbox
 from perdure.store.outbox import Outbox
 from perdure.store.sessions import Sessions
 from perdure.store.tails import Tails
+from perdure.store.trails import NoTrail, Trail
 from perdure.store.transcript import Transcript
 from perdure.store.turns import Turns
 
@@ -17,12 +23,14 @@ from perdure.store.turns import Turns
 class Store:
     """Everything a session must not lose. Open it with `Store.open`, close it when done."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, trail: Trail) -> None:
         self.database = database
+        self._trail = trail
         self.sessions = Sessions(database)
         self.mailbox = Mailbox(database)
-        self.turns = Turns(database)
-        self.claims = Claims(database)
+        self.turns = Turns(database, trail)
+        self.claims = Claims(database, trail)
+        self.approvals = Approvals(database)
         self.deliveries = Deliveries(database)
         self.transcript = Transcript(database)
         self.tails = Tails(database)
@@ -30,11 +38,23 @@ class Store:
         self.deltas = Deltas(database)
 
     @classmethod
-    async def open(cls, url: str) -> Store:
-        """The store at a database URL, its schema up to date."""
-        return cls(await Database.open(url))
+    async def open(cls, url: str, audit: AuditFiles | None = None) -> Store:
+        """The store at a database URL, its schema up to date. Without the audit files it is for
+        looking only: what policy decides cannot be recorded."""
+        database = await Database.open(url)
+        trail = NoTrail() if audit is None else await AuditTrail.open(database, audit)
+        return cls(database, trail)
+
+    async def record(self, *entries: AuditEntry) -> None:
+        """Record decisions in a transaction of their own, before the acts they allow."""
+        await self.database.write(_record, self._trail, entries)
 
     async def close(self) -> None:
         """Stop tailing and release every connection."""
         await self.outbox.close()
         await self.database.close()
+
+
+def _record(connection: Connection, trail: Trail, entries: tuple[AuditEntry, ...]) -> None:
+    for entry in entries:
+        trail.append(connection, entry)

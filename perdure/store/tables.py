@@ -257,3 +257,38 @@ deliveries = Table(
     Column("settled_at", Moment, nullable=True),
     UniqueConstraint("delivery_id"),
 )
+
+
+#: Calls that wait for a person, and what the person said. Bound to the call by `digest`.
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    _session(),
+    Column("turn", Integer, nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("call", Integer, nullable=False),
+    Column("tool", String(128), nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("asked_by", String(128), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("asked_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False),
+    Column("decided_at", Moment, nullable=True),
+    Column("decided_by", String(256), nullable=True),
+    Column("note", Text, nullable=True),
+    Column("changed", Text, nullable=True),
+    UniqueConstraint("session_key", "turn", "step", "call"),
+    Index(None, "state", "asked_at"),
+)
+
+#: Files that sessions wrote at a label above PUBLIC. The path "." stands for the whole workspace.
+file_labels = Table(
+    "file_labels",
+    metadata,
+    _session(primary_key=True),
+    Column("path", String(4096), primary_key=True),
+    Column("label", String(16), nullable=False),
+)

@@ -6,21 +6,24 @@ answer, the counters and the event that tells of it are one transaction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, or_, select, update
 
+from perdure.audit import AuditEntry
 from perdure.domain.envelopes import SenderKind
 from perdure.domain.errors import Code, NotFound, Refusal
-from perdure.domain.labels import Label, join
+from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role, ToolCall, Usage
 from perdure.domain.states import EventKind, SessionState, TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
-from perdure.store import mailbox
+from perdure.store import approvals, mailbox
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import deltas, steps, turns
+from perdure.store.trails import Trail
 
 _ENDED_BY = {
     TurnState.COMPLETED: EventKind.TURN_COMPLETED,
@@ -54,11 +57,15 @@ class StepAnswer(Frozen):
 class Turns:
     """The writes of a turn."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, trail: Trail) -> None:
         self._database = database
+        self._trail = trail
 
-    async def begin_step(self, request: StepRequest) -> Begun | StepOutcome:
-        """Take the turn's message if need be, and count an attempt.
+    async def begin_step(
+        self, request: StepRequest, entries: Sequence[AuditEntry] = ()
+    ) -> Begun | StepOutcome:
+        """Take the turn's message if need be, and count an attempt; `entries` are recorded if a
+        model may be called now.
 
         Returns the committed outcome instead when there is one (a retry pays nothing twice), and
         an ended outcome when the turn is over or its message was answered by another turn.
@@ -66,15 +73,17 @@ class Turns:
         Raises:
             NotFound: when the message lies neither in the mailbox nor in the transcript.
         """
-        return await self._database.write(_begin_step, request)
+        return await self._database.write(_begin_step, self._trail, request, entries)
 
-    async def commit_step(self, request: StepRequest, answer: StepAnswer) -> StepOutcome:
-        """Append the answer, count its usage, and end the turn if it says so.
+    async def commit_step(
+        self, request: StepRequest, answer: StepAnswer, entries: Sequence[AuditEntry] = ()
+    ) -> StepOutcome:
+        """Append the answer, count its usage, record `entries`, and end the turn if it says so.
 
         A second commit of the same step, or one that comes after the turn ended, changes nothing
         and returns what was decided.
         """
-        return await self._database.write(_commit_step, request, answer)
+        return await self._database.write(_commit_step, self._trail, request, answer, entries)
 
     async def retrying(self, request: StepRequest, attempt: int, delay: float, why: str) -> None:
         """Tell the outbox that a step waits `delay` seconds before its next attempt."""
@@ -108,7 +117,9 @@ def close_orphans(session: SessionWriter) -> None:
         )
 
 
-def _begin_step(connection: Connection, request: StepRequest) -> Begun | StepOutcome:
+def _begin_step(
+    connection: Connection, trail: Trail, request: StepRequest, entries: Sequence[AuditEntry]
+) -> Begun | StepOutcome:
     begun = {row.turn: row for row in _turns_about(connection, request)}
     turn = begun.pop(request.turn, None)
     if turn is None and begun:  # another turn answered this message
@@ -123,6 +134,8 @@ def _begin_step(connection: Connection, request: StepRequest) -> Begun | StepOut
             return StepOutcome.model_validate(step.outcome)
         if turn.state != TurnState.RUNNING:
             return StepOutcome(ended=TurnState(turn.state))
+    for entry in entries:
+        trail.append(connection, entry)
     with SessionWriter(connection, request.session_key) as session:
         if turn is None:
             _start_turn(session, request)
@@ -133,7 +146,7 @@ def _begin_step(connection: Connection, request: StepRequest) -> Begun | StepOut
         else:
             connection.execute(update(steps).where(*_step_is(request)).values(attempts=attempt))
         session.tell(EventKind.STEP_STARTED, turn=request.turn, step=request.step, attempt=attempt)
-        _raise_label(session, request)
+        session.raise_label(request.label, turn=request.turn, reason="message")
         return Begun(
             attempt=attempt,
             epoch=session.row.epoch,
@@ -141,7 +154,13 @@ def _begin_step(connection: Connection, request: StepRequest) -> Begun | StepOut
         )
 
 
-def _commit_step(connection: Connection, request: StepRequest, answer: StepAnswer) -> StepOutcome:
+def _commit_step(
+    connection: Connection,
+    trail: Trail,
+    request: StepRequest,
+    answer: StepAnswer,
+    entries: Sequence[AuditEntry],
+) -> StepOutcome:
     turn = connection.execute(
         select(turns, steps.c.outcome)
         .join(steps, (steps.c.session_key == turns.c.session_key) & (steps.c.turn == turns.c.turn))
@@ -154,6 +173,8 @@ def _commit_step(connection: Connection, request: StepRequest, answer: StepAnswe
     outcome = StepOutcome(calls=answer.planned, ended=answer.ended)
     answer_id = f"ans_{request.turn}_{request.step}"
     usage = answer.usage
+    for entry in entries:
+        trail.append(connection, entry)
     with SessionWriter(connection, request.session_key) as session:
         seq = session.append(
             id=answer_id,
@@ -270,6 +291,7 @@ def _settle(
             finished_at=now(),
         )
     )
+    approvals.withdraw(session, turn.turn)
     session.change(state=SessionState.IDLE)
     session.tell(_ENDED_BY[state], turn=turn.turn, message_id=turn.message_id, answer_id=answer_id)
 
@@ -301,14 +323,6 @@ def _start_turn(session: SessionWriter, request: StepRequest | TurnEnd) -> None:
     )
     session.change(state=SessionState.RUNNING, turn=request.turn)
     session.tell(EventKind.TURN_STARTED, turn=request.turn, message_id=request.message_id)
-
-
-def _raise_label(session: SessionWriter, request: StepRequest | TurnEnd) -> None:
-    current = Label(session.row.label)
-    raised = join(current, request.label)
-    if raised != current:
-        session.change(label=raised)
-        session.tell(EventKind.LABEL_RAISED, turn=request.turn, before=current, after=raised)
 
 
 def _turns_about(connection: Connection, request: StepRequest | TurnEnd) -> list[Row[Any]]:

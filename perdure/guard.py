@@ -1,0 +1,373 @@
+"""From what is about to happen to what policy is asked, at every hook; and what is recorded of it.
+
+Invariant: whoever acts asks here, with the session's live label, and records the entry in the
+transaction of the act or before it. The decisions themselves are `perdure.policy`'s, and pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel, JsonValue
+
+from perdure.audit import AuditEntry
+from perdure.channels import effective_level
+from perdure.config import AgentSettings, Settings
+from perdure.config.policies import model_clearance
+from perdure.domain.approvals import Approval, ApprovalState
+from perdure.domain.errors import Code, Refusal
+from perdure.domain.keys import Marker, SessionKey
+from perdure.domain.labels import Label, join
+from perdure.domain.messages import Frozen, Message, ToolCall
+from perdure.domain.steps import StepRequest, ToolRequest
+from perdure.policy.engine import Decision, decide
+from perdure.policy.facts import Facts
+from perdure.policy.hooks import Action, Hook
+from perdure.policy.rules import Rules
+from perdure.policy.secrets import find_secrets, redact_arguments
+from perdure.store.claims import Ruling, Verdict
+from perdure.tools import ToolSpec
+
+#: What stands in the place of an answer that may not leave.
+WITHHELD = "[withheld] Policy does not let this answer out."
+#: The tool whose call is an output.
+MESSAGE = "message"
+_FILE_TOOLS = "files"
+
+
+class Judged(Frozen):
+    """Text that was judged: what may go on of it, and what was recorded."""
+
+    text: str
+    goes_on: bool
+    reason: str = ""
+    entries: tuple[AuditEntry, ...] = ()
+
+
+class Guard:
+    """Asks the policy of one installation."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._rules = Rules(rules=settings.policy.rules)
+
+    # A turn ----------------------------------------------------------------------------------
+
+    def invocation(self, request: StepRequest) -> list[Decision]:
+        """What begins a step: the agent's invocation at the first, the model's credential, and
+        what the provider would read."""
+        agent = self._settings.agent(request.agent)
+        chain = ", ".join(agent.models)
+        clearance = model_clearance(self._settings.models, agent.models)
+        asked = []
+        if request.step == 1:
+            asked.append(
+                self._facts(
+                    Hook.AGENT_INVOCATION,
+                    request,
+                    target=request.agent,
+                    model=chain,
+                    model_clearance=clearance,
+                )
+            )
+        if clearance is not Label.RESTRICTED:
+            asked.append(self._facts(Hook.SECRET_ACCESS, request, secret=f"models.{chain}"))
+        asked.append(
+            self._facts(Hook.PRE_CONTEXT_INJECTION, request, model=chain, model_clearance=clearance)
+        )
+        return [self._decide(facts) for facts in asked]
+
+    def context(
+        self, request: StepRequest, messages: tuple[Message, ...]
+    ) -> tuple[tuple[Message, ...], list[AuditEntry]]:
+        """The messages as rules on PRE_CONTEXT_INJECTION let the model read them."""
+        if not self._rules.of(Hook.PRE_CONTEXT_INJECTION):
+            return messages, []
+        judged, entries = [], []
+        for message in messages:
+            decision = self._decide(
+                self._facts(Hook.PRE_CONTEXT_INJECTION, request, text=message.text)
+            )
+            if decision.action is Action.ALLOW:
+                judged.append(message)
+                continue
+            entries.append(self.entry(decision, request))
+            text = decision.text if decision.goes_on else None
+            shown = f"[withheld] {decision.reason}" if text is None else text
+            judged.append(message.model_copy(update={"text": shown, "raw": None}))
+        return tuple(judged), entries
+
+    def answer(self, request: StepRequest, text: str) -> Judged:
+        """A final answer on its way out of the session."""
+        decision = self._decide(self._output(request, text))
+        entries = (self.entry(decision, request),)
+        if not decision.goes_on:
+            return Judged(text=WITHHELD, goes_on=False, reason=decision.reason, entries=entries)
+        return Judged(
+            text=text if decision.text is None else decision.text, goes_on=True, entries=entries
+        )
+
+    def releasable(self, request: StepRequest) -> Callable[[str], int]:
+        """How much of the text streamed so far may be shown before the answer is judged: whole
+        words, as long as the answer so far would be let out as it stands."""
+
+        def length(text: str) -> int:
+            end = max(text.rfind(" "), text.rfind("\n")) + 1
+            if end <= 0 or find_secrets(text):
+                return 0
+            decision = self._decide(self._output(request, text[:end]))
+            return end if decision.action is Action.ALLOW else 0
+
+        return length
+
+    # A tool call -----------------------------------------------------------------------------
+
+    def judge(self, request: ToolRequest, specs: dict[str, ToolSpec]) -> Callable[..., Ruling]:
+        """What decides a call inside its claim's transaction."""
+
+        def judge(
+            call: ToolCall, approval: Approval | None, label_at: Callable[[str], Label]
+        ) -> Ruling:
+            spec = specs.get(call.name)
+            arguments = _arguments(call)
+            if spec is None or arguments is None:
+                # It cannot run, whatever policy says; the tool room tells the model why.
+                return Ruling(verdict=Verdict.RUN, call=call)
+            return self._rule(request, spec, call, arguments, approval, label_at)
+
+        return judge
+
+    def simulate(
+        self, request: ToolRequest, spec: ToolSpec, arguments: dict[str, JsonValue], label: Label
+    ) -> Decision:
+        """The decision on a call, without the call: nothing is recorded and nothing changes."""
+        decisions = self._call_decisions(request, spec, arguments, label)
+        return next((one for one in decisions if not one.goes_on), decisions[0])
+
+    def taken_in(
+        self, spec: ToolSpec, arguments: dict[str, Any], label_at: Callable[[str], Label]
+    ) -> Label:
+        """The level of what a call brings into the session, before it has run."""
+        declared = self._settings.tools.get(spec.name)
+        label = declared.label if declared else Label.PUBLIC
+        path = arguments.get("path")
+        if spec.group == _FILE_TOOLS and isinstance(path, str):
+            label = join(label, self.file_label(path, label_at))
+        return label
+
+    def file_label(self, path: str, label_at: Callable[[str], Label]) -> Label:
+        """The level of a file or folder of a workspace, by its settings and its history."""
+        return join(self._settings.workspace.label_of(path), label_at(path))
+
+    def response(
+        self, request: ToolRequest, spec: ToolSpec, call: ToolCall, text: str, label: Label
+    ) -> Judged:
+        """A tool's result on its way to the model."""
+        decision = self._decide(
+            self._facts(
+                Hook.POST_TOOL_RESPONSE,
+                request,
+                tool=spec.name,
+                arguments=_arguments(call) or {},
+                text=text,
+                result_label=label,
+            )
+        )
+        entries = (self.entry(decision, request, _arguments(call)),)
+        if not decision.goes_on:
+            refusal = Refusal(code=Code.DENIED, message=decision.reason, hint="Policy withheld it.")
+            return Judged(
+                text='{"error": ' + refusal.model_dump_json() + "}",
+                goes_on=False,
+                reason=decision.reason,
+                entries=entries,
+            )
+        return Judged(
+            text=text if decision.text is None else decision.text, goes_on=True, entries=entries
+        )
+
+    # A session -------------------------------------------------------------------------------
+
+    def reset(self, session_key: str, agent: str, label: Label, sender: str) -> Decision:
+        """A session that is about to begin anew."""
+        return self._decide(
+            Facts(
+                hook=Hook.SESSION_RESET,
+                session_key=session_key,
+                agent=agent,
+                kind=SessionKey.parse(session_key).kind,
+                label=label,
+                clearance=self._clearance(agent, label),
+                sender=sender,
+            )
+        )
+
+    def destination(self, session_key: str) -> tuple[str | None, str | None, Label]:
+        """Where a session's answers go: channel, recipient and their level."""
+        key = SessionKey.parse(session_key)
+        channel = key.get(Marker.CHANNEL)
+        settings = self._settings.channels.get(channel or "")
+        if channel is None or settings is None:
+            return None, None, self._settings.gateway.level
+        recipient = key.get(Marker.PEER) or key.user
+        return channel, recipient, effective_level(settings, recipient)
+
+    def entry(
+        self,
+        decision: Decision,
+        request: StepRequest | ToolRequest,
+        arguments: dict[str, JsonValue] | None = None,
+    ) -> AuditEntry:
+        """What is recorded of a decision; arguments without their secrets."""
+        return AuditEntry(
+            hook=decision.hook,
+            session_key=request.session_key,
+            turn=request.turn,
+            step=request.step,
+            decision=decision.action,
+            decided_by=decision.decided_by,
+            rules_evaluated=tuple(
+                rule.model_dump(mode="json") for rule in decision.rules_evaluated
+            ),
+            label_before=decision.label_before,
+            label_after=decision.label_after,
+            reason=decision.reason,
+            arguments=redact_arguments(arguments or {}),
+        )
+
+    # Parts -----------------------------------------------------------------------------------
+
+    def _rule(
+        self,
+        request: ToolRequest,
+        spec: ToolSpec,
+        call: ToolCall,
+        arguments: dict[str, JsonValue],
+        approval: Approval | None,
+        label_at: Callable[[str], Label],
+    ) -> Ruling:
+        if approval is not None and approval.changed is not None:
+            call = call.model_copy(update={"arguments": approval.changed})
+            arguments = _arguments(call) or {}
+        label = self.taken_in(spec, arguments, label_at)
+        decisions = self._call_decisions(request, spec, arguments, label)
+        entries = tuple(self.entry(one, request, arguments) for one in decisions)
+        ruling = Ruling(verdict=Verdict.RUN, call=call, label=label, entries=entries)
+        for decision in decisions:
+            if decision.action is Action.BLOCK:
+                return ruling.refused(decision.reason, decision.decided_by)
+        if approval is not None and approval.state is not ApprovalState.PENDING:
+            if approval.state is not ApprovalState.APPROVED:
+                return ruling.refused(_undecided(approval), decisions[0].decided_by)
+        else:
+            for decision in decisions:
+                if decision.action is Action.REQUIRE_APPROVAL:
+                    return ruling.asking(
+                        decision.reason,
+                        decision.decided_by,
+                        self._settings.policy.approval_timeout,
+                    )
+        for decision in decisions:
+            if decision.arguments is not None:
+                arguments = decision.arguments
+            if decision.text is not None:
+                arguments = {**arguments, "text": decision.text}
+        changed = call.model_copy(update={"arguments": json.dumps(arguments, ensure_ascii=False)})
+        redacted = any(one.action is Action.REDACT or one.text is not None for one in decisions)
+        return ruling.model_copy(update={"call": changed}) if redacted else ruling
+
+    def _call_decisions(
+        self,
+        request: ToolRequest,
+        spec: ToolSpec,
+        arguments: dict[str, JsonValue],
+        label: Label,
+    ) -> list[Decision]:
+        channel, recipient, level = None, None, None
+        if spec.name == MESSAGE:
+            channel, recipient = str(arguments.get("channel")), str(arguments.get("recipient"))
+            settings = self._settings.channels.get(channel)
+            level = effective_level(settings, recipient) if settings else Label.PUBLIC
+        asked = [
+            self._facts(
+                Hook.PRE_TOOL_CALL,
+                request,
+                tool=spec.name,
+                arguments=arguments,
+                result_label=label,
+                channel=channel,
+                recipient=recipient,
+                destination=level,
+            )
+        ]
+        if spec.name == MESSAGE:
+            asked.append(
+                self._facts(
+                    Hook.SECRET_ACCESS, request, secret=f"channels.{channel}", tool=spec.name
+                )
+            )
+            asked.append(
+                self._facts(
+                    Hook.PRE_OUTPUT,
+                    request,
+                    text=str(arguments.get("text")),
+                    channel=channel,
+                    recipient=recipient,
+                    destination=level,
+                )
+            )
+        return [self._decide(facts) for facts in asked]
+
+    def _output(self, request: StepRequest, text: str) -> Facts:
+        channel, recipient, level = self.destination(request.session_key)
+        return self._facts(
+            Hook.PRE_OUTPUT,
+            request,
+            text=text,
+            channel=channel,
+            recipient=recipient,
+            destination=level,
+        )
+
+    def _facts(self, hook: Hook, request: StepRequest | ToolRequest, **more: Any) -> Facts:
+        return Facts(
+            hook=hook,
+            session_key=request.session_key,
+            agent=request.agent,
+            kind=SessionKey.parse(request.session_key).kind,
+            label=request.label,
+            clearance=self._clearance(request.agent, request.label),
+            **more,
+        )
+
+    def _clearance(self, agent: str, label: Label) -> Label:
+        known: AgentSettings | None = self._settings.agents.get(agent)
+        return known.clearance if known else label
+
+    def _decide(self, facts: Facts) -> Decision:
+        return decide(facts, self._rules)
+
+
+def arguments_of(parameters: BaseModel) -> dict[str, JsonValue]:
+    """A tool's parsed arguments as policy sees them."""
+    dumped: dict[str, JsonValue] = parameters.model_dump(mode="json")
+    return dumped
+
+
+def _arguments(call: ToolCall) -> dict[str, JsonValue] | None:
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except ValueError:
+        return None
+    return arguments if isinstance(arguments, dict) else None
+
+
+def _undecided(approval: Approval) -> str:
+    if approval.state is ApprovalState.DENIED:
+        note = f": {approval.note}" if approval.note else ""
+        return f"{approval.decided_by} denied the approval{note}."
+    if approval.state is ApprovalState.EXPIRED:
+        return "Nobody approved the call in time."
+    return "The approval was withdrawn."

@@ -1,0 +1,219 @@
+"""Approvals: asked for with the claim of a call, decided by a person, once.
+
+Invariant: a decision is final, and one that comes too late changes nothing. No tool reaches
+`decide`: only the ways in do.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+from ulid import ULID
+
+from perdure.domain.approvals import Approval, ApprovalList, ApprovalState, digest_of
+from perdure.domain.errors import Conflict, NotFound
+from perdure.domain.messages import ToolCall
+from perdure.domain.states import EventKind
+from perdure.domain.steps import ToolRequest
+from perdure.store.clock import now
+from perdure.store.database import Database
+from perdure.store.session_writer import SessionWriter
+from perdure.store.tables import approvals
+
+
+class Approvals:
+    """Listing and deciding."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list(
+        self,
+        *,
+        session_key: str | None = None,
+        state: ApprovalState | None = ApprovalState.PENDING,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> ApprovalList:
+        """A page of approvals, newest first; `state` None is all of them."""
+        return await self._database.read(_list, session_key, state, limit, offset)
+
+    async def get(self, approval_id: str) -> Approval:
+        """One approval.
+
+        Raises:
+            NotFound: when there is none of that id.
+        """
+        return await self._database.read(_get, approval_id)
+
+    async def decide(
+        self,
+        approval_id: str,
+        *,
+        approve: bool,
+        by: str,
+        note: str = "",
+        changed: str | None = None,
+    ) -> Approval:
+        """Record a person's decision.
+
+        Raises:
+            NotFound: when there is none of that id.
+            Conflict: when it was decided before, expired, or its turn has ended.
+        """
+        return await self._database.write(_decide, approval_id, approve, by, note, changed)
+
+
+def of_call(connection: Connection, request: ToolRequest) -> Approval | None:
+    """The approval of a call, expired if its time is over; None when none was asked for."""
+    row = connection.execute(
+        select(approvals).where(
+            approvals.c.session_key == request.session_key,
+            approvals.c.turn == request.turn,
+            approvals.c.step == request.step,
+            approvals.c.call == request.call,
+        )
+    ).one_or_none()
+    return None if row is None else _current(connection, row)
+
+
+def ask(
+    session: SessionWriter,
+    request: ToolRequest,
+    call: ToolCall,
+    *,
+    asked_by: str,
+    reason: str,
+    timeout: float,
+) -> Approval:
+    """Ask for a person's word on a call; it expires after `timeout` seconds."""
+    approval = Approval(
+        id=f"apr_{ULID()}",
+        **request.model_dump(include={"session_key", "turn", "step", "call"}),
+        tool=call.name,
+        arguments=call.arguments,
+        digest=digest_of(call),
+        asked_by=asked_by,
+        reason=reason,
+        state=ApprovalState.PENDING,
+        asked_at=now(),
+        expires_at=now() + timedelta(seconds=timeout),
+    )
+    session.connection.execute(insert(approvals).values(**approval.model_dump()))
+    session.tell(
+        EventKind.APPROVAL_REQUESTED,
+        turn=request.turn,
+        step=request.step,
+        call=request.call,
+        approval_id=approval.id,
+        tool=call.name,
+        asked_by=asked_by,
+        expires_at=approval.expires_at.isoformat(),
+    )
+    return approval
+
+
+def withdraw(session: SessionWriter, turn: int) -> None:
+    """Withdraw what a turn that ends still waits for."""
+    for row in session.connection.execute(
+        select(approvals).where(
+            approvals.c.session_key == session.key,
+            approvals.c.turn == turn,
+            approvals.c.state == ApprovalState.PENDING,
+        )
+    ).all():
+        _settle(session, row, ApprovalState.WITHDRAWN)
+
+
+def _current(connection: Connection, row: Row[Any]) -> Approval:
+    approval = Approval.model_validate(dict(row._mapping))
+    if approval.state is ApprovalState.PENDING and approval.expires_at <= now():
+        with SessionWriter(connection, approval.session_key) as session:
+            _settle(session, row, ApprovalState.EXPIRED)
+        return approval.model_copy(update={"state": ApprovalState.EXPIRED})
+    return approval
+
+
+def _settle(
+    session: SessionWriter, row: Row[Any], state: ApprovalState, **decision: str | None
+) -> None:
+    session.connection.execute(
+        update(approvals)
+        .where(approvals.c.id == row.id)
+        .values(state=state, decided_at=now(), **decision)
+    )
+    session.tell(
+        EventKind.APPROVAL_DECIDED,
+        turn=row.turn,
+        step=row.step,
+        call=row.call,
+        approval_id=row.id,
+        state=state,
+        changed=decision.get("changed") is not None,
+    )
+
+
+def _decide(
+    connection: Connection,
+    approval_id: str,
+    approve: bool,
+    by: str,
+    note: str,
+    changed: str | None,
+) -> Approval:
+    row = _row(connection, approval_id)
+    approval = _current(connection, row)
+    if approval.state is not ApprovalState.PENDING:
+        who = f" by {approval.decided_by}" if approval.decided_by else ""
+        raise Conflict(
+            f"The approval {approval_id} is {approval.state}{who}; a decision is final.",
+            "`perdure approvals list` shows what still waits.",
+        )
+    state = ApprovalState.APPROVED if approve else ApprovalState.DENIED
+    with SessionWriter(connection, approval.session_key) as session:
+        _settle(session, row, state, decided_by=by, note=note or None, changed=changed)
+    return Approval.model_validate(dict(_row(connection, approval_id)._mapping))
+
+
+def _get(connection: Connection, approval_id: str) -> Approval:
+    return Approval.model_validate(dict(_row(connection, approval_id)._mapping))
+
+
+def _row(connection: Connection, approval_id: str) -> Row[Any]:
+    row = connection.execute(select(approvals).where(approvals.c.id == approval_id)).one_or_none()
+    if row is None:
+        raise NotFound(
+            f"There is no approval {approval_id}.",
+            "`perdure approvals list --all` shows what there is.",
+        )
+    return row
+
+
+def _list(
+    connection: Connection,
+    session_key: str | None,
+    state: ApprovalState | None,
+    limit: int,
+    offset: int,
+) -> ApprovalList:
+    conditions = []
+    if session_key is not None:
+        conditions.append(approvals.c.session_key == session_key)
+    if state is not None:
+        conditions.append(approvals.c.state == state)
+    query = (
+        select(approvals)
+        .where(*conditions)
+        .order_by(approvals.c.asked_at.desc(), approvals.c.id.desc())
+        .limit(limit)
+        .offset(offset)
+    )
+    total = connection.scalar(select(func.count()).select_from(approvals).where(*conditions))
+    return ApprovalList(
+        approvals=tuple(
+            Approval.model_validate(dict(row._mapping)) for row in connection.execute(query)
+        ),
+        total=total or 0,
+    )

@@ -1,0 +1,44 @@
+"""The labels of files that sessions wrote above PUBLIC; a file without a row is PUBLIC.
+
+Invariant: a file's label only rises, as long as its session lives; a reset of the session does
+not lower it, so what was written in secret is still secret to the session that comes after.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, insert, or_, select, update
+
+from perdure.domain.labels import Label, join
+from perdure.store.tables import file_labels
+
+#: The path that stands for a whole workspace: written to by a tool whose files we do not know.
+EVERYTHING = "."
+
+
+def label_at(connection: Connection, session_key: str, path: str) -> Label:
+    """The highest label of a file, or of all files below a folder."""
+    conditions = [file_labels.c.path == path, file_labels.c.path == EVERYTHING]
+    if path == EVERYTHING:
+        conditions = [file_labels.c.path.is_not(None)]
+    else:
+        conditions.append(file_labels.c.path.startswith(f"{path}/", autoescape=True))
+    rows = connection.execute(
+        select(file_labels.c.label).where(
+            file_labels.c.session_key == session_key, or_(*conditions)
+        )
+    )
+    return join(*(Label(row.label) for row in rows))
+
+
+def raise_label(connection: Connection, session_key: str, path: str, label: Label) -> None:
+    """Note that a file holds what is `label`."""
+    if label is Label.PUBLIC:
+        return
+    at = (file_labels.c.session_key == session_key, file_labels.c.path == path)
+    known = connection.scalar(select(file_labels.c.label).where(*at))
+    if known is None:
+        connection.execute(
+            insert(file_labels).values(session_key=session_key, path=path, label=label)
+        )
+    else:
+        connection.execute(update(file_labels).where(*at).values(label=join(Label(known), label)))
