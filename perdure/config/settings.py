@@ -134,6 +134,21 @@ class GatewaySettings(_Table):
     port: int | None = Field(None, ge=0, le=65_535)
 
 
+class AuditSettings(_Table):
+    """The `[audit]` table: what vouches for the audit trail."""
+
+    #: The file that says where the trail ends; None is `audit/head` in the home folder. When it
+    #: is moved, the file must be moved with it.
+    anchor: str | None = None
+
+    @field_validator("anchor")
+    @classmethod
+    def _absolute(cls, value: str | None) -> str | None:
+        if value is not None and not Path(value).is_absolute():
+            raise ValueError("must be an absolute path of a file")
+        return value
+
+
 class Settings(_Table):
     """Everything that can be set. Read it with `load_settings`; tests may build it directly."""
 
@@ -146,6 +161,7 @@ class Settings(_Table):
     store: StoreSettings = StoreSettings()
     temporal: TemporalSettings = TemporalSettings()
     gateway: GatewaySettings = GatewaySettings()
+    audit: AuditSettings = AuditSettings()
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 
