@@ -100,7 +100,7 @@ def test_perdure_config_names_another_file_which_must_exist(tmp_path: Path) -> N
 def test_every_setting_has_a_variable(tmp_path: Path) -> None:
     toml = "[agents.main]\n[agents.code-review]\n"
     examples = {"url": "sqlite:///x.db", "address": "h:1", "clearance": "PUBLIC"}
-    examples |= {"default_agent": "code-review", "tools": "a,b", "model": "x,y"}
+    examples |= {"default_agent": "code-review", "tools": "a,b", "model": "x,y", "anchor": "/a"}
     examples |= dict.fromkeys(["max_steps", "step_attempts", "turns_per_run"], "7")
     leaves = leaf_keys(Settings, tomllib.loads(toml))
     for key in [dotted(key) for key, _ in leaves if key != ("home",)]:
@@ -167,7 +167,7 @@ address = "http://x"
         f"{path}, line 9: limits.step_timeout = Infinity must be a finite number.",
         f'{path}, line 11: temporal.address = "http://x" must be host:port, as in localhost:7233.',
         f"{path}, line 12: nothing is not a key or table of the top level. "
-        "Known there: agents, default_agent, limits, store, temporal, gateway.",
+        "Known there: agents, default_agent, limits, store, temporal, gateway, audit.",
     ]
 
 

@@ -55,6 +55,7 @@ def test_every_key_is_in_the_written_file_and_its_comments_tell_the_true_default
     default = {entry.key: entry.value for entry in effective(Settings(home=tmp_path))}
     # Keys whose default is "none" have an example instead.
     examples = {"store.url", "agents.main.max_steps", "temporal.address", "gateway.port"}
+    examples |= {"audit.anchor"}
     for entry in effective(settings):
         if entry.key != "home":
             assert entry.source.startswith("perdure.toml:"), entry.key

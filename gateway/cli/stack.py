@@ -10,17 +10,15 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from gateway.cli.options import AsJson, Home
 from gateway.cli.output import console, note, print_json
-from gateway.local import Stack, StackInfo, Stopped
-from gateway.local import down as stop_stack
-from gateway.local.commands import gateway_argv, own_environment, worker_argv
-from perdure.config import home_folder, load_settings
+
+if TYPE_CHECKING:
+    from gateway.local import Stack, StackInfo, Stopped
 
 app = typer.Typer()
 
@@ -43,6 +41,9 @@ def up(
 
     With temporal.address set, that cluster is used and no server is started.
     """
+    from gateway.local import Stack
+    from perdure.config import load_settings
+
     stack = Stack(
         load_settings(home),
         workers=workers,
@@ -57,6 +58,9 @@ def up(
 @app.command()
 def down(home: Home = None, as_json: AsJson = False) -> None:
     """Stop what `perdure up` runs on this home, wherever it was started."""
+    from gateway.local import down as stop_stack
+    from perdure.config import home_folder
+
     # What runs must be stoppable however wrong perdure.toml has become since.
     stopped = asyncio.run(stop_stack(home_folder(home)))
     if as_json:
@@ -68,6 +72,9 @@ def down(home: Home = None, as_json: AsJson = False) -> None:
 @app.command()
 def worker(home: Home = None, as_json: AsJson = False) -> None:
     """Run one worker until Ctrl-C, on the configured cluster or on the stack of this home."""
+    from gateway.local.commands import worker_argv
+    from perdure.config import load_settings
+
     _become(worker_argv(load_settings(home).home))
 
 
@@ -80,6 +87,9 @@ def gateway(
     ] = None,
 ) -> None:
     """Run the HTTP gateway until Ctrl-C."""
+    from gateway.local.commands import gateway_argv
+    from perdure.config import load_settings
+
     _become(gateway_argv(load_settings(home).home, port))
 
 
@@ -118,6 +128,8 @@ def _tell_ready(info: StackInfo, as_json: bool) -> None:
     if as_json:
         print_json(info)
         return
+    from rich.table import Table
+
     table = Table.grid(padding=(0, 2))
     rows = (
         ("Temporal", info.temporal),
@@ -143,6 +155,8 @@ def _told(stopped: Stopped) -> str:
 
 
 def _become(argv: tuple[str, ...]) -> None:
+    from gateway.local.commands import own_environment
+
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(argv[0], argv, own_environment())

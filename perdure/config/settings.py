@@ -143,6 +143,21 @@ class GatewaySettings(_Table):
     level: LabelWord = Label.CONFIDENTIAL
 
 
+class AuditSettings(_Table):
+    """The `[audit]` table: what vouches for the audit trail."""
+
+    #: The file that says where the trail ends; None is `audit/head` in the home folder. When it
+    #: is moved, the file must be moved with it.
+    anchor: str | None = None
+
+    @field_validator("anchor")
+    @classmethod
+    def _absolute(cls, value: str | None) -> str | None:
+        if value is not None and not Path(value).is_absolute():
+            raise ValueError("must be an absolute path of a file")
+        return value
+
+
 class Settings(_Table):
     """Everything that can be set. Read it with `load_settings`; tests may build it directly."""
 
@@ -160,6 +175,7 @@ class Settings(_Table):
     tools: dict[Word, ToolSettings] = {}
     workspace: WorkspaceSettings = WorkspaceSettings()
     models: dict[Word, ModelSettings] = {}
+    audit: AuditSettings = AuditSettings()
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 

@@ -28,6 +28,16 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Transaction = Callable[Concatenate[Connection, Parameters], Result]
 
+_AFTER_COMMIT = "perdure_after_commit"
+
+
+def after_commit(connection: Connection, call: Callable[[], None]) -> None:
+    """Have `call` made once the transaction under way is committed, before `write` returns.
+
+    It is made on the writing thread, holds no lock of the database, and must not raise.
+    """
+    connection.info.setdefault(_AFTER_COMMIT, []).append(call)
+
 
 class Database:
     """The engines behind a store, and the threads they run on. Open it with `Database.open`.
@@ -79,7 +89,13 @@ class Database:
 
         def run() -> Result:
             with self._writer.begin() as connection:
-                return transaction(connection, *args, **kwargs)
+                # What a transaction that was rolled back had left behind.
+                connection.info.pop(_AFTER_COMMIT, None)
+                result = transaction(connection, *args, **kwargs)
+                calls = connection.info.pop(_AFTER_COMMIT, ())
+            for call in calls:
+                call()
+            return result
 
         return await asyncio.get_running_loop().run_in_executor(self._writing, run)
 
