@@ -19,14 +19,17 @@ from temporalio.client import Client
 from temporalio.worker import Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from activities.bindings import Bindings
 from activities.sessions import SessionWrites
 from activities.steps import ModelSteps
 from activities.stubs import SessionActivities, StepActivities, ToolActivities
 from activities.toolboxes import Toolboxes
 from activities.tools import ToolCalls
 from gateway.connection import connect, ensure_search_attributes
+from perdure.channels.courier import Courier
 from perdure.config import Settings, load_settings
 from perdure.domain.errors import PerdureError
+from perdure.guard import Guard
 from perdure.models import ModelFailure, close_models, resolve
 from perdure.store import Store
 from workflows.session import Session
@@ -43,8 +46,11 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     """A worker for every workflow and activity of Perdure."""
     toolboxes = Toolboxes(settings)
     sessions: SessionActivities = SessionWrites(settings, store)
-    steps: StepActivities = ModelSteps(settings, store, toolboxes)
-    tools: ToolActivities = ToolCalls(settings, store, toolboxes)
+    guard = Guard(settings)
+    courier = Courier(store, settings.channels, settings.home)
+    bindings = Bindings(settings, store, toolboxes, guard, courier)
+    steps: StepActivities = ModelSteps(settings, store, toolboxes, guard)
+    tools: ToolActivities = ToolCalls(settings, store, toolboxes, guard, bindings)
     return Worker(
         temporal,
         task_queue=settings.temporal.queue,
@@ -85,7 +91,7 @@ async def run(settings: Settings) -> None:
     sys.path.append(str(settings.home))
     temporal = await connect(settings)
     await ensure_search_attributes(temporal)
-    store = await Store.open(settings.store_url)
+    store = await Store.open(settings.store_url, settings.audit_files)
     try:
         async with build(settings, temporal, store):
             warming = asyncio.create_task(_warm(settings), name="warm-models")

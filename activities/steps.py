@@ -16,14 +16,15 @@ from activities.failures import failure
 from activities.heartbeat import absorb_stop, heartbeating
 from activities.streaming import Stream
 from activities.toolboxes import Toolboxes
+from perdure.audit import AuditEntry
 from perdure.config import AgentSettings, Settings
 from perdure.context import assemble, estimate_tokens
 from perdure.context.assembly import WINDOW_SHARE
 from perdure.domain.errors import Code, Denied, PerdureError, Refusal
-from perdure.domain.labels import can_flow
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest
+from perdure.guard import Guard
 from perdure.models import Answer, ModelChain, ModelFailure, Prompt, ToolOffer
 from perdure.store import Store
 from perdure.store.turns import Begun, StepAnswer
@@ -41,10 +42,13 @@ _NOTES = {
 class ModelSteps:
     """`StepActivities`, over the store, the settings and the models they name."""
 
-    def __init__(self, settings: Settings, store: Store, toolboxes: Toolboxes) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, toolboxes: Toolboxes, guard: Guard
+    ) -> None:
         self._settings = settings
         self._store = store
         self._toolboxes = toolboxes
+        self._guard = guard
         self._chains: dict[tuple[str, ...], ModelChain] = {}
 
     @activity.defn
@@ -57,11 +61,16 @@ class ModelSteps:
         """
         async with heartbeating():
             try:
-                begun = await self._store.turns.begin_step(request)
+                asked = self._guard.invocation(request)
+                entries = [self._guard.entry(decision, request) for decision in asked]
+                begun = await self._store.turns.begin_step(request, entries)
                 if isinstance(begun, StepOutcome):
                     return begun
-                answer = await self._answer(request, begun)
-                return await asyncio.shield(self._store.turns.commit_step(request, answer))
+                refused = next((one for one in asked if not one.goes_on), None)
+                if refused is not None:
+                    raise Denied(refused.reason, f"Decided by {refused.decided_by}.")
+                answer, entries = await self._judged(request, await self._answer(request, begun))
+                return await asyncio.shield(self._store.turns.commit_step(request, answer, entries))
             except PerdureError as error:
                 # History keeps a failure with its causes, and those hold a provider's raw words:
                 # they go to the log instead.
@@ -70,18 +79,13 @@ class ModelSteps:
 
     async def _answer(self, request: StepRequest, begun: Begun) -> StepAnswer:
         agent = self._settings.agent(request.agent)
-        if not can_flow(request.label, agent.clearance):
-            raise Denied(
-                f"The session is {request.label}, above the clearance of {request.agent}, "
-                f"{agent.clearance}.",
-                "Use an agent with a higher clearance, or reset the session.",
-            )
         max_steps = agent.max_steps or self._settings.limits.max_steps
         if request.step > max_steps:
             return _step_limit(agent, max_steps)
         toolbox = await self._toolboxes.of(request.agent)
         prompt = await self._prompt(request, begun, agent, toolbox)
-        stream = Stream(self._store, request, begun.attempt)
+        releasable = self._guard.releasable(request)
+        stream = Stream(self._store, request, begun.attempt, releasable)
         try:
             async with stream.flowing():
                 answer = await self._chain(agent).answer(prompt, stream.take)
@@ -89,6 +93,32 @@ class ModelSteps:
             absorb_stop()
             return _interrupted(agent, stream.text)
         return _decided(answer, toolbox, self._settings.limits.tool_timeout)
+
+    async def _judged(
+        self, request: StepRequest, answer: StepAnswer
+    ) -> tuple[StepAnswer, list[AuditEntry]]:
+        """The answer as it may leave the session; what calls tools does not leave it yet."""
+        if answer.ended is None:
+            return answer, []
+        judged = await asyncio.to_thread(self._guard.answer, request, answer.text)
+        if judged.goes_on:
+            # The provider's own form would bring back what was redacted.
+            changes = {} if judged.text == answer.text else {"text": judged.text, "raw": None}
+            return answer.model_copy(update=changes), list(judged.entries)
+        refusal = Refusal(
+            code=Code.DENIED,
+            message=judged.reason,
+            hint="Ask where such an answer may go, or have the level of that place raised.",
+        )
+        withheld = answer.model_copy(
+            update={
+                "text": judged.text,
+                "raw": None,
+                "error": refusal,
+                "ended": TurnState.FAILED,
+            }
+        )
+        return withheld, list(judged.entries)
 
     async def _prompt(
         self, request: StepRequest, begun: Begun, agent: AgentSettings, toolbox: Toolbox
@@ -103,10 +133,12 @@ class ModelSteps:
         newest = await self._store.tails.newest(
             request.session_key, begun, budget=budget, turn=request.turn
         )
-        context = assemble(newest, budget)
+        transcript, entries = self._guard.context(request, assemble(newest, budget).messages)
+        if entries:
+            await self._store.record(*entries)
         return Prompt(
             instructions=agent.instructions,
-            transcript=context.messages,
+            transcript=transcript,
             tools=offers,
             attempt=begun.attempt,
         )

@@ -1,12 +1,13 @@
 """The text of a model call while it arrives: kept for an interrupt, shown to who listens.
 
-Invariant: at most one small write every `BATCH` seconds, and none while nobody listens.
+Invariant: at most one small write every `BATCH` seconds, and none while nobody listens. Only text
+that would be let out as an answer is shown.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from perdure.domain.steps import StepRequest
@@ -22,10 +23,17 @@ LOOK = 0.5
 class Stream:
     """Collects the text of one attempt of one step."""
 
-    def __init__(self, store: Store, request: StepRequest, attempt: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        request: StepRequest,
+        attempt: int,
+        releasable: Callable[[str], int],
+    ) -> None:
         self._store = store
         self._request = request
         self._attempt = attempt
+        self._releasable = releasable
         self._restarts = 0
         self._written = 0
         #: Everything received so far: what an interrupted turn keeps.
@@ -58,9 +66,11 @@ class Stream:
                 continue
             for _ in range(int(LOOK / BATCH)):
                 await asyncio.sleep(BATCH)
-                unsent = self.text[self._written :]
-                if unsent:
-                    self._written = len(self.text)
+                text = self.text
+                end = await asyncio.to_thread(self._releasable, text) if text else 0
+                unsent = text[self._written : end]
+                if unsent and text == self.text[: len(text)]:
+                    self._written = end
                     # Fewer than a hundred models stand in a chain.
                     generation = self._attempt * 100 + self._restarts
                     await deltas.write(self._request, generation, unsent)

@@ -1,7 +1,8 @@
-"""Tool calls: claimed, run, sealed; a refusal is a result that the model reads.
+"""Tool calls: judged, claimed, run, judged again, sealed; a refusal is a result the model reads.
 
 Invariant: a call that had an effect is never silently repeated. An attempt that finds an earlier
 claim without a seal runs again only what may be repeated; else it reports an unknown outcome.
+Nothing runs that policy did not allow, and the model reads nothing that policy did not let in.
 """
 
 from __future__ import annotations
@@ -13,135 +14,191 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio import activity
 
+from activities.bindings import Bindings
 from activities.heartbeat import absorb_stop, heartbeating
 from activities.toolboxes import Toolboxes
 from perdure.config import Settings
+from perdure.domain.approvals import Approval
 from perdure.domain.errors import Code, InvalidArgument, PerdureError, Refusal
+from perdure.domain.labels import Label, join
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import ToolStatus
-from perdure.domain.steps import ToolOutcome, ToolRequest
+from perdure.domain.steps import ToolOutcome, ToolRequest, Waiting
+from perdure.guard import Guard
 from perdure.store import Store
-from perdure.tools import Effect, ToolContext, ToolSpec, to_json_text
-from perdure.workspace import Workspace, keep
+from perdure.store.claims import Claim, Look, Result, Ruling, Verdict
+from perdure.store.clock import now
+from perdure.store.file_labels import EVERYTHING
+from perdure.tools import BUILTIN, Effect, ToolSpec, to_json_text
+from perdure.workspace import FileText, Listing, Matches, keep
 
 
 class ToolCalls:
-    """`ToolActivities`, over the store, the workspaces and each agent's tools."""
+    """`ToolActivities`, over the store, the guard and what stands behind each tool."""
 
-    def __init__(self, settings: Settings, store: Store, toolboxes: Toolboxes) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        toolboxes: Toolboxes,
+        guard: Guard,
+        bindings: Bindings,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._toolboxes = toolboxes
+        self._guard = guard
+        self._bindings = bindings
 
     @activity.defn
     async def run_tool(self, request: ToolRequest) -> ToolOutcome:
-        """Run one tool call of a committed step, and put its result into the transcript."""
+        """Run one tool call of a committed step, and put its result into the transcript; or ask a
+        person first, and report that it waits."""
         async with heartbeating():
-            claim = await self._store.claims.claim(request)
-            if claim.sealed is not None:
-                return ToolOutcome(status=claim.sealed)
-            status, text = await self._result(request, claim.call, repeated=claim.earlier > 0)
-            return await self._seal(request, claim.call, status, text)
+            look = await self._store.claims.look(request)
+            if look.sealed is not None:
+                return ToolOutcome(status=look.sealed, label=look.sealed_label)
+            toolbox = await self._toolboxes.of(request.agent)
+            spec = toolbox.specs.get(look.call.name)
+            ruling = await asyncio.to_thread(self._guard.rule, request, look, spec)
+            claim = await self._store.claims.claim(request, ruling)
+            if claim.waiting is not None:
+                return ToolOutcome(waiting=_waiting(claim.waiting))
+            return await self._seal(
+                request, claim, spec, await self._result(request, claim, spec, look)
+            )
 
     @activity.defn
     async def abandon_tool(self, request: ToolRequest) -> ToolOutcome:
         """Report a call whose every attempt died as of unknown outcome; one that was stopped
         before its first attempt as not started."""
-        claim = await self._store.claims.claim(request)
-        if claim.sealed is not None:
-            return ToolOutcome(status=claim.sealed)
+        look = await self._store.claims.look(request)
+        if look.sealed is not None:
+            return ToolOutcome(status=look.sealed, label=look.sealed_label)
+        ruling = Ruling(verdict=Verdict.RUN, call=look.call)
+        claim = await self._store.claims.claim(request, ruling)
+        text = _unknown(claim.call)
         if claim.earlier == 0:
-            text = _error_text(
-                Refusal(code=Code.UNAVAILABLE, message=f"{claim.call.name} was not started.")
-            )
-            return await self._seal(request, claim.call, ToolStatus.ERROR, text)
-        return await self._seal(request, claim.call, ToolStatus.UNKNOWN, _unknown(claim.call))
+            text = _error(Code.UNAVAILABLE, f"{claim.call.name} was not started.")
+        status = ToolStatus.UNKNOWN if claim.earlier else ToolStatus.ERROR
+        return await self._seal(request, claim, None, Result(status=status, text=text))
 
     async def _seal(
-        self, request: ToolRequest, call: ToolCall, status: ToolStatus, text: str
+        self, request: ToolRequest, claim: Claim, spec: ToolSpec | None, result: Result
     ) -> ToolOutcome:
+        if spec is not None and result.status is ToolStatus.OK:
+            judged = await asyncio.to_thread(
+                self._guard.response, request, spec, claim.call, result.text, result.label
+            )
+            result = result.model_copy(update={"text": judged.text, "entries": judged.entries})
+            if not judged.goes_on:
+                # What the model does not read does not raise its session.
+                result = result.model_copy(
+                    update={"status": ToolStatus.ERROR, "label": Label.PUBLIC}
+                )
         kept = await asyncio.to_thread(
             keep,
-            self._workspace(request),
+            self._bindings.workspace(request),
             f"{request.turn}-{request.step}-{request.call}.txt",
-            text,
+            result.text,
             self._settings.limits.tool_result_bytes,
         )
-        sealed = await asyncio.shield(self._store.claims.seal(request, call, status, kept.text))
-        return ToolOutcome(status=sealed)
+        result = result.model_copy(update={"text": kept.text, "kept": kept.path})
+        sealed = await asyncio.shield(self._store.claims.seal(request, claim.call, result))
+        return ToolOutcome(status=sealed, label=result.label)
 
     async def _result(
-        self, request: ToolRequest, call: ToolCall, repeated: bool
-    ) -> tuple[ToolStatus, str]:
-        spec: ToolSpec | None = None
+        self, request: ToolRequest, claim: Claim, spec: ToolSpec | None, look: Look
+    ) -> Result:
+        call = claim.call
+        if claim.refused is not None:
+            return Result(
+                status=ToolStatus.ERROR,
+                text=_error(Code.DENIED, claim.refused, "Policy decided it; do not try again."),
+            )
+        repeated = claim.earlier > 0
         try:
-            spec = await self._spec(request.agent, call.name)
+            if spec is None:
+                raise await self._unknown_tool(request, call)
             if not (repeated and spec.effect is Effect.ONCE):
-                return await self._run(request, spec, spec.parse(call.arguments))
+                arguments = spec.parse(call.arguments)
+                return await self._run(request, spec, arguments, claim, look)
         except PerdureError as error:
             # A tool that is gone by now may have been there when an earlier attempt ran it.
             if spec is not None or not repeated:
-                return ToolStatus.ERROR, _error_text(error.refusal)
-        return ToolStatus.UNKNOWN, _unknown(call)
+                return Result(status=ToolStatus.ERROR, text=_error_text(error.refusal))
+        return Result(status=ToolStatus.UNKNOWN, text=_unknown(call), label=claim.label)
 
-    async def _spec(self, agent: str, name: str) -> ToolSpec:
-        specs = (await self._toolboxes.of(agent)).specs
-        if name not in specs:
-            raise InvalidArgument(
-                f"There is no tool named {name[:80]!r}.",
-                f"Tools are {', '.join(specs) or 'not available to this agent'}.",
-            )
-        return specs[name]
+    async def _unknown_tool(self, request: ToolRequest, call: ToolCall) -> InvalidArgument:
+        specs = (await self._toolboxes.of(request.agent)).specs
+        return InvalidArgument(
+            f"There is no tool named {call.name[:80]!r}.",
+            f"Tools are {', '.join(specs) or 'not available to this agent'}.",
+        )
 
     async def _run(
-        self, request: ToolRequest, spec: ToolSpec, arguments: BaseModel
-    ) -> tuple[ToolStatus, str]:
+        self,
+        request: ToolRequest,
+        spec: ToolSpec,
+        arguments: BaseModel,
+        claim: Claim,
+        look: Look,
+    ) -> Result:
         timeout = spec.timeout or self._settings.limits.tool_timeout
+        # It may have written before it failed.
+        failed = Result(
+            status=_after(spec), text="", label=claim.label, wrote=_wrote(spec, arguments)
+        )
         try:
             async with asyncio.timeout(timeout) as deadline:
-                return ToolStatus.OK, to_json_text(await self._call(request, spec, arguments))
+                result = await self._bindings.call(request, spec, arguments)
+                text = to_json_text(result)
         except PerdureError:
             raise
         except asyncio.CancelledError:
             absorb_stop()
-            return _after(spec), _error_text(
-                Refusal(code=Code.UNAVAILABLE, message=f"{spec.name} was interrupted.")
-            )
+            text = _error(Code.UNAVAILABLE, f"{spec.name} was interrupted.")
         except Exception as error:
             # A user's function may raise anything; the model reads it, the log has the rest.
             if not (isinstance(error, TimeoutError) and deadline.expired()):
-                return ToolStatus.ERROR, _raised(spec, error)
-            return _after(spec), _error_text(
-                Refusal(
-                    code=Code.TIMEOUT,
-                    message=f"{spec.name} did not finish within {timeout:g} s.",
-                    hint="Check what it did before calling it again.",
-                )
+                text = _raised(spec, error)
+                return failed.model_copy(update={"status": ToolStatus.ERROR, "text": text})
+            text = _error(
+                Code.TIMEOUT,
+                f"{spec.name} did not finish within {timeout:g} s.",
+                "Check what it did before calling it again.",
             )
+        else:
+            label = join(claim.label, self._found(result, look))
+            done = {"status": ToolStatus.OK, "text": text, "label": label}
+            return failed.model_copy(update=done)
+        return failed.model_copy(update={"text": text})
 
-    async def _call(self, request: ToolRequest, spec: ToolSpec, arguments: BaseModel) -> Any:
-        workspace = self._workspace(request)
-        toolbox = await self._toolboxes.of(request.agent)
-        user_tool = toolbox.users.get(spec.name)
-        if user_tool is not None:
-            context = ToolContext(
-                session_key=request.session_key,
-                turn=request.turn,
-                step=request.step,
-                workspace=workspace.root,
-                idempotency_key=(
-                    f"{request.session_key}/{request.turn}/{request.step}/{request.call}"
-                ),
-            )
-            return await user_tool.call(arguments, context)
-        operation = getattr(workspace, spec.name)
-        return await asyncio.to_thread(operation, **arguments.model_dump())
+    def _found(self, result: Any, look: Look) -> Label:
+        """The level of what a search found, which its arguments do not tell."""
+        if isinstance(result, Matches):
+            paths = {match.path for match in result.matches}
+        elif isinstance(result, FileText | Listing):
+            # Where links led, not what the arguments said.
+            paths = {result.path}
+        else:
+            return Label.PUBLIC
+        return join(*(self._guard.file_label(path, look.labels) for path in paths))
 
-    def _workspace(self, request: ToolRequest) -> Workspace:
-        limits = self._settings.limits
-        return Workspace.for_session(
-            self._settings.home, request.session_key, limits.file_bytes, limits.tool_result_bytes
-        )
+
+def _wrote(spec: ToolSpec, arguments: BaseModel) -> str | None:
+    """Where in the workspace a call may have put what its session knows."""
+    if spec.effect is Effect.READ:
+        return None
+    if spec.group == "files":
+        return str(getattr(arguments, "path", EVERYTHING))
+    # A user's function has the whole workspace.
+    return None if spec.name in BUILTIN else EVERYTHING
+
+
+def _waiting(approval: Approval) -> Waiting:
+    seconds = (approval.expires_at - now()).total_seconds()
+    return Waiting(approval_id=approval.id, seconds=max(seconds, 0.0))
 
 
 def _raised(spec: ToolSpec, error: Exception) -> str:
@@ -149,9 +206,7 @@ def _raised(spec: ToolSpec, error: Exception) -> str:
     # Safe where `str(error)` is not, and without halves of surrogate pairs, which are no text.
     words = "".join(traceback.format_exception_only(error)).strip()
     words = words.encode(errors="replace").decode()
-    return _error_text(
-        Refusal(code=Code.UNAVAILABLE, message=f"{spec.name} failed: {words}"[:2_000])
-    )
+    return _error(Code.UNAVAILABLE, f"{spec.name} failed: {words}"[:2_000])
 
 
 def _after(spec: ToolSpec) -> ToolStatus:
@@ -159,16 +214,16 @@ def _after(spec: ToolSpec) -> ToolStatus:
 
 
 def _unknown(call: ToolCall) -> str:
-    return _error_text(
-        Refusal(
-            code=Code.UNAVAILABLE,
-            message=(
-                f"Unknown outcome: {call.name} was started, and its process died before it "
-                "could report. It may or may not have taken effect."
-            ),
-            hint="Check what it did before calling it again.",
-        )
+    return _error(
+        Code.UNAVAILABLE,
+        f"Unknown outcome: {call.name} was started, and its process died before it "
+        "could report. It may or may not have taken effect.",
+        "Check what it did before calling it again.",
     )
+
+
+def _error(code: Code, message: str, hint: str = "") -> str:
+    return _error_text(Refusal(code=code, message=message, hint=hint))
 
 
 def _error_text(refusal: Refusal) -> str:

@@ -15,7 +15,6 @@ from temporalio.client import Client
 from ulid import ULID
 
 from gateway.connection import connect
-from gateway.shapes import SessionList, SessionStatus, status_of, summary_of
 from gateway.workflows import SessionWorkflows
 from perdure.config import Settings
 from perdure.domain.envelopes import Envelope, Sender, Ticket
@@ -31,6 +30,7 @@ from perdure.domain.ids import check_message_id, new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label, can_flow
 from perdure.domain.states import TURN_ENDS, EventKind, TurnState
+from perdure.shapes import SessionList, SessionStatus, status_of, summary_of
 from perdure.store import Store
 from perdure.store.mailbox import Place, Posted
 from perdure.store.outbox import Event
@@ -61,7 +61,7 @@ class SessionClient:
             Unavailable: when Temporal cannot be reached.
         """
         temporal = await connect(settings)
-        store = await Store.open(settings.store_url)
+        store = await Store.open(settings.store_url, settings.audit_files)
         try:
             yield cls(settings, temporal, store)
         finally:

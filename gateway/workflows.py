@@ -91,6 +91,16 @@ class SessionWorkflows:
 
         return await _persist(_unless_closed(call, None))
 
+    async def approval_decided(self, session_key: str) -> None:
+        """Wake a session that waits for a person; one that is closed waits for nobody."""
+
+        async def call() -> None:
+            await self._handle(session_key).execute_update(
+                Session.approval_decided, rpc_timeout=RPC_TIMEOUT
+            )
+
+        await _persist(_unless_closed(call, None))
+
     async def close(self, session_key: str) -> bool:
         """Ask a session to close; False when it is closed already."""
 

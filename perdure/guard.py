@@ -7,16 +7,17 @@ transaction of the act or before it. The decisions themselves are `perdure.polic
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
 
 from perdure.audit import AuditEntry
 from perdure.channels import effective_level
 from perdure.config import AgentSettings, Settings
 from perdure.config.policies import model_clearance
-from perdure.domain.approvals import Approval, ApprovalState
+from perdure.domain.approvals import Approval, ApprovalState, digest_of
 from perdure.domain.errors import Code, Refusal
 from perdure.domain.keys import Marker, SessionKey
 from perdure.domain.labels import Label, join
@@ -27,7 +28,8 @@ from perdure.policy.facts import Facts
 from perdure.policy.hooks import Action, Hook
 from perdure.policy.rules import Rules
 from perdure.policy.secrets import find_secrets, redact_arguments
-from perdure.store.claims import Ruling, Verdict
+from perdure.store.claims import Look, Ruling, Verdict
+from perdure.store.file_labels import EVERYTHING, label_at
 from perdure.tools import ToolSpec
 
 #: What stands in the place of an answer that may not leave.
@@ -124,42 +126,61 @@ class Guard:
 
     # A tool call -----------------------------------------------------------------------------
 
-    def judge(self, request: ToolRequest, specs: dict[str, ToolSpec]) -> Callable[..., Ruling]:
-        """What decides a call inside its claim's transaction."""
-
-        def judge(
-            call: ToolCall, approval: Approval | None, label_at: Callable[[str], Label]
-        ) -> Ruling:
-            spec = specs.get(call.name)
-            arguments = _arguments(call)
-            if spec is None or arguments is None:
-                # It cannot run, whatever policy says; the tool room tells the model why.
-                return Ruling(verdict=Verdict.RUN, call=call)
-            return self._rule(request, spec, call, arguments, approval, label_at)
-
-        return judge
+    def rule(self, request: ToolRequest, look: Look, spec: ToolSpec | None) -> Ruling:
+        """Whether a call runs, is refused, or waits for a person."""
+        arguments = _arguments(look.call)
+        if spec is None or arguments is None:
+            # It cannot run, whatever policy says; the tool room tells the model why.
+            return Ruling(verdict=Verdict.RUN, call=look.call)
+        approval = look.approval
+        if approval is not None and approval.digest != digest_of(look.call):
+            approval = None
+        call = look.call
+        if approval is not None and approval.changed is not None:
+            call = call.model_copy(update={"arguments": approval.changed})
+            arguments = _arguments(call) or {}
+        label = self.taken_in(spec, arguments, look.labels)
+        decisions = self._call_decisions(request, spec, arguments, label)
+        entries = tuple(self.entry(one, request, arguments) for one in decisions)
+        ruling = Ruling(verdict=Verdict.RUN, call=call, label=label, entries=entries)
+        blocked = next((one for one in decisions if one.action is Action.BLOCK), None)
+        if blocked is not None:
+            return ruling.refused(blocked.reason, blocked.decided_by)
+        asked = next((one for one in decisions if one.action is Action.REQUIRE_APPROVAL), None)
+        if asked is not None and approval is None:
+            timeout = self._settings.policy.approval_timeout
+            return ruling.asking(asked.reason, asked.decided_by, timeout)
+        if approval is not None and approval.state is not ApprovalState.APPROVED:
+            return ruling.refused(_undecided(approval), approval.asked_by)
+        return ruling.model_copy(update={"call": _redacted(call, arguments, decisions)})
 
     def simulate(
-        self, request: ToolRequest, spec: ToolSpec, arguments: dict[str, JsonValue], label: Label
+        self,
+        request: ToolRequest,
+        spec: ToolSpec,
+        arguments: dict[str, JsonValue],
+        labels: dict[str, Label],
     ) -> Decision:
         """The decision on a call, without the call: nothing is recorded and nothing changes."""
+        label = self.taken_in(spec, arguments, labels)
         decisions = self._call_decisions(request, spec, arguments, label)
         return next((one for one in decisions if not one.goes_on), decisions[0])
 
     def taken_in(
-        self, spec: ToolSpec, arguments: dict[str, Any], label_at: Callable[[str], Label]
+        self, spec: ToolSpec, arguments: dict[str, JsonValue], labels: dict[str, Label]
     ) -> Label:
-        """The level of what a call brings into the session, before it has run."""
+        """The level of what a call brings into the session, as far as its arguments tell."""
         declared = self._settings.tools.get(spec.name)
         label = declared.label if declared else Label.PUBLIC
-        path = arguments.get("path")
-        if spec.group == _FILE_TOOLS and isinstance(path, str):
-            label = join(label, self.file_label(path, label_at))
+        path = arguments.get("path", EVERYTHING)
+        if spec.group == _FILE_TOOLS and spec.name != "grep" and isinstance(path, str):
+            label = join(label, self.file_label(path, labels))
         return label
 
-    def file_label(self, path: str, label_at: Callable[[str], Label]) -> Label:
+    def file_label(self, path: str, labels: dict[str, Label]) -> Label:
         """The level of a file or folder of a workspace, by its settings and its history."""
-        return join(self._settings.workspace.label_of(path), label_at(path))
+        place = posixpath.normpath(path)
+        return join(self._settings.workspace.label_of(place), label_at(labels, place))
 
     def response(
         self, request: ToolRequest, spec: ToolSpec, call: ToolCall, text: str, label: Label
@@ -239,45 +260,6 @@ class Guard:
 
     # Parts -----------------------------------------------------------------------------------
 
-    def _rule(
-        self,
-        request: ToolRequest,
-        spec: ToolSpec,
-        call: ToolCall,
-        arguments: dict[str, JsonValue],
-        approval: Approval | None,
-        label_at: Callable[[str], Label],
-    ) -> Ruling:
-        if approval is not None and approval.changed is not None:
-            call = call.model_copy(update={"arguments": approval.changed})
-            arguments = _arguments(call) or {}
-        label = self.taken_in(spec, arguments, label_at)
-        decisions = self._call_decisions(request, spec, arguments, label)
-        entries = tuple(self.entry(one, request, arguments) for one in decisions)
-        ruling = Ruling(verdict=Verdict.RUN, call=call, label=label, entries=entries)
-        for decision in decisions:
-            if decision.action is Action.BLOCK:
-                return ruling.refused(decision.reason, decision.decided_by)
-        if approval is not None and approval.state is not ApprovalState.PENDING:
-            if approval.state is not ApprovalState.APPROVED:
-                return ruling.refused(_undecided(approval), decisions[0].decided_by)
-        else:
-            for decision in decisions:
-                if decision.action is Action.REQUIRE_APPROVAL:
-                    return ruling.asking(
-                        decision.reason,
-                        decision.decided_by,
-                        self._settings.policy.approval_timeout,
-                    )
-        for decision in decisions:
-            if decision.arguments is not None:
-                arguments = decision.arguments
-            if decision.text is not None:
-                arguments = {**arguments, "text": decision.text}
-        changed = call.model_copy(update={"arguments": json.dumps(arguments, ensure_ascii=False)})
-        redacted = any(one.action is Action.REDACT or one.text is not None for one in decisions)
-        return ruling.model_copy(update={"call": changed}) if redacted else ruling
-
     def _call_decisions(
         self,
         request: ToolRequest,
@@ -350,18 +332,27 @@ class Guard:
         return decide(facts, self._rules)
 
 
-def arguments_of(parameters: BaseModel) -> dict[str, JsonValue]:
-    """A tool's parsed arguments as policy sees them."""
-    dumped: dict[str, JsonValue] = parameters.model_dump(mode="json")
-    return dumped
-
-
 def _arguments(call: ToolCall) -> dict[str, JsonValue] | None:
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError:
         return None
     return arguments if isinstance(arguments, dict) else None
+
+
+def _redacted(
+    call: ToolCall, arguments: dict[str, JsonValue], decisions: list[Decision]
+) -> ToolCall:
+    """The call as it may run: with what was redacted of its arguments, or of what it sends."""
+    changed = arguments
+    for decision in decisions:
+        if decision.arguments is not None:
+            changed = decision.arguments
+        if decision.text is not None:
+            changed = {**changed, "text": decision.text}
+    if changed is arguments:
+        return call
+    return call.model_copy(update={"arguments": json.dumps(changed, ensure_ascii=False)})
 
 
 def _undecided(approval: Approval) -> str:

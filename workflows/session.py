@@ -103,6 +103,12 @@ class Session:
         return self._engine.interrupt()
 
     @workflow.update
+    async def approval_decided(self) -> None:
+        """Look at the store again: a person has decided on a call that waits. Never waits."""
+        self._updates += 1
+        self._engine.decided()
+
+    @workflow.update
     async def reset(self, request_id: str) -> None:
         """Interrupt, discard what waits, and go on with an empty context.
 
@@ -130,6 +136,7 @@ class Session:
     # A call with other arguments is refused here; in the handler it would fail the task for ever.
 
     @interrupt.validator
+    @approval_decided.validator
     @close.validator
     def _check_no_argument(self) -> None: ...
 

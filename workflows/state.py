@@ -10,18 +10,19 @@ from pydantic import BaseModel, ConfigDict
 
 from perdure.domain.envelopes import Envelope
 from perdure.domain.labels import Label
-from perdure.domain.steps import SessionReset
+from perdure.domain.steps import PlannedCall, SessionReset
 
 
 class CurrentTurn(BaseModel):
-    """The turn under way: what it answers, the next step to take (from 1), and whether it is to
-    be stopped."""
+    """The turn under way: what it answers, the next step to take (from 1), the calls of that step
+    that still wait for a person, and whether the turn is to be stopped."""
 
     model_config = ConfigDict(extra="ignore")
 
     turn: int
     step: int = 1
     envelope: Envelope
+    calls: tuple[PlannedCall, ...] = ()
     interrupted: bool = False
 
 

@@ -7,6 +7,7 @@ engine holds its place in `state.current`, so a turn may go on in the next run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from temporalio.exceptions import (
 
 from activities.stubs import SessionActivities, StepActivities, ToolActivities
 from perdure.domain.errors import Code, Refusal
-from perdure.domain.labels import join
+from perdure.domain.labels import Label, join
 from perdure.domain.states import SessionState as State
 from perdure.domain.states import TurnState
 from perdure.domain.steps import (
@@ -31,6 +32,7 @@ from perdure.domain.steps import (
     SessionProfile,
     StepOutcome,
     StepRequest,
+    ToolOutcome,
     ToolRequest,
     TurnEnd,
 )
@@ -61,6 +63,7 @@ class TurnEngine:
         self._state = state
         self._attribute = view.StateAttribute()
         self._in_flight: set[workflow.ActivityHandle[Any]] = set()
+        self._decided = False
         #: Set from the session's profile before the first turn of a run.
         self.profile: SessionProfile
 
@@ -68,8 +71,11 @@ class TurnEngine:
         """Make `current` the turn under way."""
         self._state.turn = current.turn
         self._state.current = current
-        # The one place where a session's label rises.
-        self._state.label = join(self._state.label, current.envelope.label)
+        self._take_in(current.envelope.label)
+
+    def decided(self) -> None:
+        """Look again at the calls that wait for a person: somebody has decided."""
+        self._decided = True
 
     def interrupt(self) -> int | None:
         """Stop the turn under way, keeping what it has; its number, or None when none runs."""
@@ -87,11 +93,16 @@ class TurnEngine:
         assert current is not None, "a turn has begun"
         ended = False
         while not (ended or current.interrupted):
-            ended = await self._step(current)
+            if not current.calls:
+                ended = await self._step(current)
             if ended or current.interrupted:
                 continue
-            current.step += 1
-            self._attribute.set(State.RUNNING)
+            await self._run_tools(current, yield_when)
+            if current.interrupted:
+                continue
+            if not current.calls:
+                current.step += 1
+                self._attribute.set(State.RUNNING)
             if yield_when():
                 return
         if not ended:
@@ -119,11 +130,51 @@ class TurnEngine:
             return True
         if outcome.ended is not None:
             return True
-        if not current.interrupted:
-            tools = ", ".join(sorted({planned.tool for planned in outcome.calls}))
-            view.show(self._state, f"running {tools} · turn {current.turn} · step {current.step}")
-            await asyncio.gather(*(self._run_tool(current, call) for call in outcome.calls))
+        current.calls = outcome.calls
         return False
+
+    async def _run_tools(self, current: CurrentTurn, yield_when: Callable[[], bool]) -> None:
+        """Run the calls of a step; what waits for a person stays in `current.calls`.
+
+        Returns when none waits, on an interrupt, and when the run is to yield.
+        """
+        while current.calls and not current.interrupted:
+            self._decided = False
+            tools = ", ".join(sorted({planned.tool for planned in current.calls}))
+            view.show(self._state, f"running {tools} · turn {current.turn} · step {current.step}")
+            calls = current.calls
+            outcomes = await asyncio.gather(*(self._run_tool(current, call) for call in calls))
+            for outcome in outcomes:
+                self._take_in(outcome.label)
+            waiting = [outcome.waiting for outcome in outcomes if outcome.waiting]
+            current.calls = tuple(
+                call
+                for call, outcome in zip(calls, outcomes, strict=True)
+                if outcome.waiting is not None
+            )
+            if waiting:
+                await self._wait_for_person(
+                    current, min(one.seconds for one in waiting), yield_when
+                )
+                if yield_when():
+                    return
+
+    async def _wait_for_person(
+        self, current: CurrentTurn, seconds: float, yield_when: Callable[[], bool]
+    ) -> None:
+        self._attribute.set(State.WAITING)
+        tools = ", ".join(sorted({planned.tool for planned in current.calls}))
+        view.show(self._state, f"waiting for approval of {tools} · turn {current.turn}")
+        with contextlib.suppress(asyncio.TimeoutError):
+            await workflow.wait_condition(
+                lambda: self._decided or current.interrupted or yield_when(),
+                timeout=timedelta(seconds=max(seconds, 1.0)),
+                timeout_summary=f"turn {current.turn} · approval of {tools}",
+            )
+
+    def _take_in(self, label: Label) -> None:
+        # The one place where a session's label rises.
+        self._state.label = join(self._state.label, label)
 
     async def _take_step(self, current: CurrentTurn) -> StepOutcome:
         return await self._watch(
@@ -149,7 +200,7 @@ class TurnEngine:
             )
         )
 
-    async def _run_tool(self, current: CurrentTurn, planned: PlannedCall) -> None:
+    async def _run_tool(self, current: CurrentTurn, planned: PlannedCall) -> ToolOutcome:
         request = ToolRequest(
             session_key=self._state.session_key,
             agent=self._state.agent,
@@ -162,30 +213,28 @@ class TurnEngine:
         summary = view.tool_summary(current, planned.tool)
         try:
             if planned.lane is Lane.LOCAL:
-                await workflow.execute_local_activity_method(
+                return await workflow.execute_local_activity_method(
                     ToolActivities.run_tool,
                     request,
                     start_to_close_timeout=timeout,
                     retry_policy=TOOLS,
                     summary=summary,
                 )
-            else:
-                await self._watch(
-                    workflow.start_activity_method(
-                        ToolActivities.run_tool,
-                        request,
-                        start_to_close_timeout=timeout,
-                        heartbeat_timeout=HEARTBEAT_TIMEOUT,
-                        retry_policy=TOOLS,
-                        cancellation_type=(
-                            workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
-                        ),
-                        summary=summary,
-                    )
+            return await self._watch(
+                workflow.start_activity_method(
+                    ToolActivities.run_tool,
+                    request,
+                    start_to_close_timeout=timeout,
+                    heartbeat_timeout=HEARTBEAT_TIMEOUT,
+                    retry_policy=TOOLS,
+                    cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                    summary=summary,
                 )
+            )
         except ActivityError:
             # Every attempt died or was stopped before it could report: say so in the transcript.
-            await write(ToolActivities.abandon_tool, request, f"{summary} · unknown outcome")
+            abandoned = f"{summary} · unknown outcome"
+            return await write(ToolActivities.abandon_tool, request, abandoned)
 
     async def _watch(self, handle: workflow.ActivityHandle[Result]) -> Result:
         """Await an activity that an interrupt may cancel."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gateway.client import SessionClient
-    from gateway.shapes import SessionList, SessionStatus
+    from perdure.shapes import SessionList, SessionStatus
     from perdure.store.outbox import Event
     from perdure.store.transcript import HistoryMessage, HistoryPage
 

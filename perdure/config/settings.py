@@ -21,6 +21,7 @@ from pydantic import (
     field_validator,
 )
 
+from perdure.audit import AuditFiles
 from perdure.channels import ChannelName, ChannelSettings
 from perdure.config.policies import (
     LabelWord,
@@ -195,6 +196,11 @@ class Settings(_Table):
             return self.store.url
         # SQLAlchemy decodes %XX; unquoted, a home with "?" in its name would lose its end.
         return f"sqlite:///{quote(str(self.home / 'perdure.db'))}"
+
+    @property
+    def audit_files(self) -> AuditFiles:
+        """The key and the anchor of the audit trail."""
+        return AuditFiles.of(self.home, self.audit.anchor)
 
     def agent(self, name: str | None = None) -> AgentSettings:
         """The settings of the agent `name`, or of the default agent.

@@ -67,7 +67,8 @@ class Approvals:
 
 
 def of_call(connection: Connection, request: ToolRequest) -> Approval | None:
-    """The approval of a call, expired if its time is over; None when none was asked for."""
+    """The approval of a call; None when none was asked for. One whose time is over counts as
+    expired, whether or not that was recorded yet."""
     row = connection.execute(
         select(approvals).where(
             approvals.c.session_key == request.session_key,
@@ -76,7 +77,7 @@ def of_call(connection: Connection, request: ToolRequest) -> Approval | None:
             approvals.c.call == request.call,
         )
     ).one_or_none()
-    return None if row is None else _current(connection, row)
+    return None if row is None else _read(row)
 
 
 def ask(
@@ -127,11 +128,9 @@ def withdraw(session: SessionWriter, turn: int) -> None:
         _settle(session, row, ApprovalState.WITHDRAWN)
 
 
-def _current(connection: Connection, row: Row[Any]) -> Approval:
+def _read(row: Row[Any]) -> Approval:
     approval = Approval.model_validate(dict(row._mapping))
     if approval.state is ApprovalState.PENDING and approval.expires_at <= now():
-        with SessionWriter(connection, approval.session_key) as session:
-            _settle(session, row, ApprovalState.EXPIRED)
         return approval.model_copy(update={"state": ApprovalState.EXPIRED})
     return approval
 
@@ -164,7 +163,7 @@ def _decide(
     changed: str | None,
 ) -> Approval:
     row = _row(connection, approval_id)
-    approval = _current(connection, row)
+    approval = _read(row)
     if approval.state is not ApprovalState.PENDING:
         who = f" by {approval.decided_by}" if approval.decided_by else ""
         raise Conflict(
@@ -174,11 +173,11 @@ def _decide(
     state = ApprovalState.APPROVED if approve else ApprovalState.DENIED
     with SessionWriter(connection, approval.session_key) as session:
         _settle(session, row, state, decided_by=by, note=note or None, changed=changed)
-    return Approval.model_validate(dict(_row(connection, approval_id)._mapping))
+    return _read(_row(connection, approval_id))
 
 
 def _get(connection: Connection, approval_id: str) -> Approval:
-    return Approval.model_validate(dict(_row(connection, approval_id)._mapping))
+    return _read(_row(connection, approval_id))
 
 
 def _row(connection: Connection, approval_id: str) -> Row[Any]:
@@ -212,8 +211,6 @@ def _list(
     )
     total = connection.scalar(select(func.count()).select_from(approvals).where(*conditions))
     return ApprovalList(
-        approvals=tuple(
-            Approval.model_validate(dict(row._mapping)) for row in connection.execute(query)
-        ),
+        approvals=tuple(_read(row) for row in connection.execute(query)),
         total=total or 0,
     )

@@ -6,15 +6,14 @@ was committed, whoever seals it and however often.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
+from pydantic import Field
 from sqlalchemy import Connection, insert, select, update
 
 from perdure.audit import AuditEntry
-from perdure.domain.approvals import Approval, ApprovalState, digest_of
+from perdure.domain.approvals import Approval
 from perdure.domain.errors import NotFound
 from perdure.domain.labels import Label, join
 from perdure.domain.messages import Frozen, Role, ToolCall
@@ -23,7 +22,7 @@ from perdure.domain.steps import ToolRequest
 from perdure.store import approvals
 from perdure.store.clock import now
 from perdure.store.database import Database
-from perdure.store.file_labels import label_at, raise_label
+from perdure.store.file_labels import labels_of, raise_label
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import messages, tool_claims
 from perdure.store.trails import Trail
@@ -60,8 +59,15 @@ class Ruling(Frozen):
         return self.model_copy(update={**changes, "timeout": timeout})
 
 
-#: Decides a call from the call, its approval if there is one, and the labels of files.
-Judge = Callable[[ToolCall, Approval | None, Callable[[str], Label]], Ruling]
+class Look(Frozen):
+    """What is known of a call before it is judged: `sealed` if it was reported already, the
+    approval if one was asked for, and the labels of the files its session wrote."""
+
+    call: ToolCall
+    sealed: ToolStatus | None = None
+    sealed_label: Label = Label.PUBLIC
+    approval: Approval | None = None
+    labels: dict[str, Label] = Field(default_factory=dict)
 
 
 class Claim(Frozen):
@@ -82,12 +88,13 @@ class Claim(Frozen):
 
 class Result(Frozen):
     """What a call came to: the text that the model reads, and its level. `wrote` is the path of
-    the workspace that now holds what the session knows."""
+    the workspace that now holds what the session knows, `kept` that of the whole result."""
 
     status: ToolStatus
     text: str
     label: Label = Label.PUBLIC
     wrote: str | None = None
+    kept: str | None = None
     entries: tuple[AuditEntry, ...] = ()
 
 
@@ -98,42 +105,54 @@ class Claims:
         self._database = database
         self._trail = trail
 
-    async def claim(self, request: ToolRequest, judge: Judge) -> Claim:
-        """Have the call judged, and record that it is about to run, or that a person is asked.
+    async def look(self, request: ToolRequest) -> Look:
+        """What is known of a call.
 
         Raises:
             NotFound: when no committed step made such a call.
         """
-        return await self._database.write(_claim, self._trail, request, judge)
+        return await self._database.read(_look, request)
 
-    async def call_of(self, request: ToolRequest) -> ToolCall:
-        """The call as the model made it.
+    async def claim(self, request: ToolRequest, ruling: Ruling) -> Claim:
+        """Record how the call was ruled, and that it is about to run, or that a person is asked.
 
         Raises:
             NotFound: when no committed step made such a call.
         """
-        return await self._database.read(_call_of, request)
+        return await self._database.write(_claim, self._trail, request, ruling)
 
     async def seal(self, request: ToolRequest, call: ToolCall, result: Result) -> ToolStatus:
         """Record the result of a call; a second seal changes nothing. Returns what is recorded."""
         return await self._database.write(_seal, self._trail, request, call, result)
 
-    async def labels_at(self, session_key: str, paths: Iterable[str]) -> dict[str, Label]:
-        """The labels of files that a session wrote."""
-        return await self._database.read(_labels_at, session_key, tuple(paths))
+
+def _look(connection: Connection, request: ToolRequest) -> Look:
+    sealed = connection.scalar(select(tool_claims.c.status).where(*_claim_is(request)))
+    label = None
+    if sealed is not None:
+        label = connection.scalar(
+            select(messages.c.label).where(
+                messages.c.session_key == request.session_key, messages.c.id == _result_id(request)
+            )
+        )
+    return Look(
+        call=_call_of(connection, request),
+        sealed=sealed,
+        sealed_label=label or Label.PUBLIC,
+        approval=approvals.of_call(connection, request),
+        labels=labels_of(connection, request.session_key),
+    )
 
 
-def _claim(connection: Connection, trail: Trail, request: ToolRequest, judge: Judge) -> Claim:
+def _claim(connection: Connection, trail: Trail, request: ToolRequest, ruling: Ruling) -> Claim:
     call = _call_of(connection, request)
     earlier = connection.execute(select(tool_claims).where(*_claim_is(request))).one_or_none()
     if earlier is not None and earlier.status is not None:
         return Claim(call=call, sealed=earlier.status, earlier=earlier.claims)
-    approval = approvals.of_call(connection, request)
-    if approval is not None and approval.digest != digest_of(call):
-        approval = None
-    if approval is not None and approval.state is ApprovalState.PENDING:
-        return Claim(call=call, waiting=approval)
-    ruling = judge(call, approval, partial(label_at, connection, request.session_key))
+    if ruling.verdict is Verdict.ASK:
+        approval = approvals.of_call(connection, request)
+        if approval is not None:  # another attempt asked
+            return Claim(call=call, waiting=approval)
     for entry in ruling.entries:
         trail.append(connection, entry)
     if ruling.verdict is Verdict.ASK:
@@ -187,13 +206,14 @@ def _seal(
     for entry in result.entries:
         trail.append(connection, entry)
     label = join(request.label, result.label)
-    if result.wrote is not None:
-        raise_label(connection, request.session_key, result.wrote, label)
+    for path in (result.wrote, result.kept):
+        if path is not None:
+            raise_label(connection, request.session_key, path, label)
     with SessionWriter(connection, request.session_key) as session:
         session.fill(
             answer.seq + 1 + request.call,
             answer.epoch,
-            id=f"res_{request.turn}_{request.step}_{request.call}",
+            id=_result_id(request),
             turn=request.turn,
             step=request.step,
             role=Role.TOOL,
@@ -205,12 +225,6 @@ def _seal(
         session.raise_label(label, turn=request.turn, reason=f"tool {call.name}")
         _tell(session, request, EventKind.TOOL_COMPLETED, call, status=result.status)
     return result.status
-
-
-def _labels_at(
-    connection: Connection, session_key: str, paths: tuple[str, ...]
-) -> dict[str, Label]:
-    return {path: label_at(connection, session_key, path) for path in paths}
 
 
 def _tell(
@@ -226,6 +240,10 @@ def _answer_of(request: ToolRequest) -> tuple[Any, ...]:
         messages.c.session_key == request.session_key,
         messages.c.id == f"ans_{request.turn}_{request.step}",
     )
+
+
+def _result_id(request: ToolRequest) -> str:
+    return f"res_{request.turn}_{request.step}_{request.call}"
 
 
 def _key(request: ToolRequest) -> dict[str, Any]:

@@ -6,7 +6,9 @@ not lower it, so what was written in secret is still secret to the session that 
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, insert, or_, select, update
+import posixpath
+
+from sqlalchemy import Connection, insert, select, update
 
 from perdure.domain.labels import Label, join
 from perdure.store.tables import file_labels
@@ -15,25 +17,32 @@ from perdure.store.tables import file_labels
 EVERYTHING = "."
 
 
-def label_at(connection: Connection, session_key: str, path: str) -> Label:
-    """The highest label of a file, or of all files below a folder."""
-    conditions = [file_labels.c.path == path, file_labels.c.path == EVERYTHING]
-    if path == EVERYTHING:
-        conditions = [file_labels.c.path.is_not(None)]
-    else:
-        conditions.append(file_labels.c.path.startswith(f"{path}/", autoescape=True))
+def labels_of(connection: Connection, session_key: str) -> dict[str, Label]:
+    """The labels of a session's files, by path."""
     rows = connection.execute(
-        select(file_labels.c.label).where(
-            file_labels.c.session_key == session_key, or_(*conditions)
+        select(file_labels.c.path, file_labels.c.label).where(
+            file_labels.c.session_key == session_key
         )
     )
-    return join(*(Label(row.label) for row in rows))
+    return {row.path: Label(row.label) for row in rows}
+
+
+def label_at(labels: dict[str, Label], path: str) -> Label:
+    """The highest label of a file, or of all files below a folder."""
+    return join(
+        *(
+            label
+            for known, label in labels.items()
+            if EVERYTHING in (known, path) or known == path or known.startswith(f"{path}/")
+        )
+    )
 
 
 def raise_label(connection: Connection, session_key: str, path: str, label: Label) -> None:
     """Note that a file holds what is `label`."""
     if label is Label.PUBLIC:
         return
+    path = posixpath.normpath(path)
     at = (file_labels.c.session_key == session_key, file_labels.c.path == path)
     known = connection.scalar(select(file_labels.c.label).where(*at))
     if known is None:

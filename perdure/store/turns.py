@@ -247,7 +247,7 @@ def _end_turn(connection: Connection, end: TurnEnd) -> None:
                 return
             _start_turn(session, end)
             begun = {row.turn: row for row in _turns_about(connection, end)}
-        _raise_label(session, end)
+        session.raise_label(end.label, turn=end.turn, reason="message")
         _end_with_reason(session, begun[end.turn], end.state, end.reason, end.label)
 
 

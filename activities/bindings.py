@@ -1,0 +1,129 @@
+"""What stands behind each tool: a user's function, the workspace, the courier, the store.
+
+Invariant: who calls is read off the request, never off the arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pydantic import BaseModel
+
+from activities.toolboxes import Toolboxes
+from perdure.channels.courier import Courier
+from perdure.config import Settings
+from perdure.domain.errors import InvalidArgument, NotFound
+from perdure.domain.labels import can_flow
+from perdure.domain.messages import Frozen
+from perdure.domain.steps import ToolRequest
+from perdure.guard import Guard
+from perdure.policy.conditions import RuleOutcome
+from perdure.policy.hooks import Action
+from perdure.shapes import SessionStatus, status_of
+from perdure.store import Store
+from perdure.tools import ToolContext, ToolSpec
+from perdure.tools.message import Message
+from perdure.tools.policy import SimulateToolCall
+from perdure.tools.sessions import SessionStatus as StatusArguments
+from perdure.workspace import Workspace
+
+
+class Simulated(Frozen):
+    """The result of `simulate_tool_call`."""
+
+    decision: Action
+    decided_by: str
+    rules_evaluated: tuple[RuleOutcome, ...]
+    label_before: str
+    label_after: str
+    reason: str
+
+
+class Bindings:
+    """Runs a tool, once it is allowed."""
+
+    def __init__(
+        self, settings: Settings, store: Store, toolboxes: Toolboxes, guard: Guard, courier: Courier
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._toolboxes = toolboxes
+        self._guard = guard
+        self._courier = courier
+
+    async def call(self, request: ToolRequest, spec: ToolSpec, arguments: BaseModel) -> Any:
+        """The tool's result, of any type that has a JSON form.
+
+        Raises:
+            PerdureError: what the model is to read.
+            Exception: whatever a user's function raises.
+        """
+        toolbox = await self._toolboxes.of(request.agent)
+        user_tool = toolbox.users.get(spec.name)
+        if user_tool is not None:
+            return await user_tool.call(arguments, self._context(request))
+        match arguments:
+            case Message():
+                return await self._message(request, arguments)
+            case SimulateToolCall():
+                return await self._simulate(request, arguments)
+            case StatusArguments():
+                return await self._status(request, arguments)
+        operation = getattr(self.workspace(request), spec.name)
+        return await asyncio.to_thread(operation, **arguments.model_dump())
+
+    def workspace(self, request: ToolRequest) -> Workspace:
+        """The files of the session that calls."""
+        limits = self._settings.limits
+        return Workspace.for_session(
+            self._settings.home, request.session_key, limits.file_bytes, limits.tool_result_bytes
+        )
+
+    def _context(self, request: ToolRequest) -> ToolContext:
+        return ToolContext(
+            session_key=request.session_key,
+            turn=request.turn,
+            step=request.step,
+            workspace=self.workspace(request).root,
+            idempotency_key=(f"{request.session_key}/{request.turn}/{request.step}/{request.call}"),
+        )
+
+    async def _message(self, request: ToolRequest, message: Message) -> Any:
+        return await self._courier.send(
+            session_key=request.session_key,
+            channel=message.channel,
+            recipient=message.recipient,
+            text=message.text,
+            label=request.label,
+            cause=f"{request.turn}/{request.step}/{request.call}",
+            turn=request.turn,
+            step=request.step,
+        )
+
+    async def _simulate(self, request: ToolRequest, asked: SimulateToolCall) -> Simulated:
+        toolbox = await self._toolboxes.of(request.agent)
+        spec = toolbox.specs.get(asked.tool_name)
+        if spec is None:
+            raise InvalidArgument(
+                f"There is no tool named {asked.tool_name!r}.",
+                f"Tools are {', '.join(toolbox.specs)}.",
+            )
+        look = await self._store.claims.look(request)
+        decision = self._guard.simulate(request, spec, asked.args, look.labels)
+        return Simulated(
+            decision=decision.action,
+            decided_by=decision.decided_by,
+            rules_evaluated=decision.rules_evaluated,
+            label_before=decision.label_before,
+            label_after=decision.label_after,
+            reason=decision.reason,
+        )
+
+    async def _status(self, request: ToolRequest, asked: StatusArguments) -> SessionStatus:
+        key = request.session_key if asked.session_key is None else asked.session_key
+        row = await self._store.sessions.get(key)
+        if row is None or not can_flow(row.label, request.label):
+            # One answer for what is hidden and for what is not there.
+            raise NotFound("There is no such session.")
+        return status_of(row, self._settings, await self._store.mailbox.count(key))
