@@ -314,7 +314,7 @@ class SessionClient:
         return row
 
     async def _event(self, session_key: str, after: int, wanted: Callable[[Event], bool]) -> Event:
-        async with aclosing(self.store.outbox.follow(session_key, after)) as events:
+        async with aclosing(self.store.outbox.follow(session_key, after, near=True)) as events:
             async for event in events:
                 if wanted(event):
                     return event

@@ -42,8 +42,9 @@ TRIES = 8
 #: Seconds before the second try; doubled after each, up to `LONGEST_PAUSE`.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
-#: The longest single call.
-RPC_TIMEOUT = timedelta(seconds=30)
+#: The longest single call, and the longest a caller waits for all tries.
+RPC_TIMEOUT = timedelta(seconds=20)
+PATIENCE = 30.0
 #: What the server says of a run that is ending, or while it restarts.
 _PASSING = {RPCStatusCode.ABORTED, RPCStatusCode.UNAVAILABLE, RPCStatusCode.NOT_FOUND}
 
@@ -154,6 +155,14 @@ def _unless_closed(
 
 
 async def _persist(call: Callable[[], Awaitable[Result]]) -> Result:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await _tried(call)
+    except TimeoutError as error:
+        raise _unavailable(TimeoutError(f"no answer within {PATIENCE:g} s")) from error
+
+
+async def _tried(call: Callable[[], Awaitable[Result]]) -> Result:
     pause = FIRST_PAUSE
     for attempt in range(1, TRIES + 1):
         try:
@@ -161,6 +170,8 @@ async def _persist(call: Callable[[], Awaitable[Result]]) -> Result:
         except WorkflowUpdateFailedError as error:
             raise _refusal(error) from error
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise asyncio.CancelledError from error
             raise _unavailable(error) from error
         except RPCError as error:
             if error.status not in _PASSING or attempt == TRIES:

@@ -124,6 +124,12 @@ class Session:
         )
         self._engine.interrupt()
 
+    @reset.validator
+    def _check_request(self, request_id: str) -> None:
+        # A call without its argument is refused here; in the handler it would fail the workflow
+        # task for ever.
+        ...
+
     @workflow.update
     async def close(self) -> None:
         """Answer what was admitted, then end the workflow. A later message opens it again.
@@ -132,16 +138,6 @@ class Session:
         """
         self._updates += 1
         self._state.closing = True
-
-    # A call with other arguments is refused here; in the handler it would fail the task for ever.
-
-    @interrupt.validator
-    @approval_decided.validator
-    @close.validator
-    def _check_no_argument(self) -> None: ...
-
-    @reset.validator
-    def _check_request(self, request_id: str) -> None: ...
 
     @workflow.query
     def status(self) -> SessionStatus:

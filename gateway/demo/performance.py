@@ -62,6 +62,7 @@ async def perform(settings: Settings, narrator: Narrator) -> Report:
             problem = await director.direct()
             evidence = await director.gather()
             page = await client.history(LEAD, limit=200)
+        await stack.stop()
     except asyncio.CancelledError:
         await _stop_at_once(stack)
         raise

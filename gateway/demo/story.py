@@ -57,16 +57,16 @@ Look around in your workspace.
 /ls {"path": "docs"}
 /grep {"pattern": "^# ", "path": "."}
 /sleep 1
-/read {"path": "README.md", "start_line": 1, "end_line": 12}
-/read {"path": "docs/architecture.md", "start_line": 1, "end_line": 12}
+/read {"path": "README.md"}
+/read {"path": "docs/architecture.md"}
 /sleep 1
 /say There are {{1.total}} documents under docs, and {{2.total}} titles in {{2.files}} files. \
-I have read how two of them begin; README.md has {{3.total_lines}} lines.""",
+I have read README.md, of {{3.total_lines}} lines, and architecture.md, of {{4.total_lines}}.""",
     guide="""\
 Write a reading guide and correct it.
 /sleep 1
 /grep {"pattern": "kill", "path": "docs/failures.md"}
-/read {"path": "docs/words.md", "start_line": 1, "end_line": 8}
+/read {"path": "docs/words.md"}
 /sleep 1
 /write {"path": "guide.md", "content": "# Reading guide\\n\\nfailures.md speaks of killing in \
 {{1.total}} lines.\\nSTATE: draft\\n"}

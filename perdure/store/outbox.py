@@ -55,13 +55,20 @@ class Outbox:
         """Up to `limit` events with an id above `after`, oldest first."""
         return await self._database.read(_page, session_key, after, limit)
 
-    async def follow(self, session_key: str, after: int) -> AsyncGenerator[Event]:
-        """Every event of a session with an id above `after`, in order, each once, for ever."""
+    async def follow(
+        self, session_key: str, after: int, *, near: bool = False
+    ) -> AsyncGenerator[Event]:
+        """Every event of a session with an id above `after`, in order, each once, for ever.
+
+        `near` says that `after` is about where the outbox stands, which spares a query.
+        """
         live: asyncio.Queue[Event | Exception] = asyncio.Queue()
         self._subscribers[session_key].add(live)
         try:
             cursor = after
-            if self._read_from(after) > after:
+            # The reader reads the events of all sessions: it must not begin far back.
+            behind = self._read_from(after if near else await self.newest_id())
+            if behind > after:
                 while page := await self.page(session_key, cursor):
                     for event in page:
                         yield event

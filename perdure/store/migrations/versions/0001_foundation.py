@@ -99,6 +99,40 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_sessions_last_activity"), "sessions", ["last_activity"], unique=False)
     op.create_table(
+        "approvals",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("call", sa.Integer(), nullable=False),
+        sa.Column("tool", sa.String(length=128), nullable=False),
+        sa.Column("arguments", sa.Text(), nullable=False),
+        sa.Column("digest", sa.String(length=64), nullable=False),
+        sa.Column("asked_by", sa.String(length=128), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("asked_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("decided_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("decided_by", sa.String(length=256), nullable=True),
+        sa.Column("note", sa.Text(), nullable=True),
+        sa.Column("changed", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["session_key"], ["sessions.session_key"], name=op.f("fk_approvals_session_key")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_approvals")),
+        sa.UniqueConstraint(
+            "session_key",
+            "turn",
+            "step",
+            "call",
+            name=op.f("uq_approvals_session_key_turn_step_call"),
+        ),
+    )
+    op.create_index(
+        op.f("ix_approvals_state_asked_at"), "approvals", ["state", "asked_at"], unique=False
+    )
+    op.create_table(
         "deliveries",
         sa.Column("session_key", sa.String(length=512), nullable=False),
         sa.Column("cause", sa.String(length=128), nullable=False),
@@ -121,6 +155,16 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("session_key", "cause", name=op.f("pk_deliveries")),
         sa.UniqueConstraint("delivery_id", name=op.f("uq_deliveries_delivery_id")),
+    )
+    op.create_table(
+        "file_labels",
+        sa.Column("session_key", sa.String(length=512), nullable=False),
+        sa.Column("path", sa.String(length=4096), nullable=False),
+        sa.Column("label", sa.String(length=16), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["session_key"], ["sessions.session_key"], name=op.f("fk_file_labels_session_key")
+        ),
+        sa.PrimaryKeyConstraint("session_key", "path", name=op.f("pk_file_labels")),
     )
     op.create_table(
         "messages",

@@ -1,0 +1,32 @@
+"""`python -m gateway.http`: one gateway process. The local stack starts it like this."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+from gateway.http.server import serve
+from perdure.config import load_settings
+from perdure.domain.errors import PerdureError
+
+
+def main() -> None:
+    """The command line of a gateway process: exit code 0 after a stop, 1 when it cannot serve."""
+    parser = argparse.ArgumentParser(prog="gateway.http", description=__doc__)
+    parser.add_argument("--home", type=Path)
+    parser.add_argument("--host")
+    parser.add_argument("--port", type=int)
+    arguments = parser.parse_args()
+    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"))
+    try:
+        asyncio.run(serve(load_settings(arguments.home), arguments.host, arguments.port))
+    except PerdureError as error:
+        sys.exit(f"The gateway cannot serve. {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The ASGI application: endpoints, guards and their description, over one `SessionClient`.
+
+Invariant: no request reaches an endpoint past a guard, and /openapi.json says all that can be
+answered, refusals included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from gateway.client import SessionClient
+from gateway.http import events, messages, service, sessions
+from gateway.http.guard import BodyLimit, LoopbackOnly, RawPath
+from gateway.http.parts import Gateway
+from gateway.http.problems import PROBLEM_JSON, install
+
+_ABOUT = """Durable sessions with AI agents.
+
+Send a message with an `Idempotency-Key` of your own, and it is answered once, whatever crashes.
+Follow a session's events with any EventSource client; it resumes by `Last-Event-ID`.
+Every refusal is a problem detail (RFC 9457) with a `code` and a `hint`."""
+
+
+def create_app(
+    client: SessionClient, *, hosts: Collection[str], stopping: asyncio.Event
+) -> FastAPI:
+    """The gateway as an ASGI application.
+
+    Args:
+        client: what it serves; it stays the caller's to close.
+        hosts: the names it may be called by, as they stand in a Host header, without port.
+        stopping: set it to end every wait and every event stream.
+    """
+    # The usual pages at /docs load scripts from elsewhere, into an origin that is trusted here.
+    app = FastAPI(title="Perdure", version="1", docs_url=None, redoc_url=None)
+    app.router.redirect_slashes = False
+    app.state.gateway = Gateway(client, stopping)
+    for part in (messages, events, sessions, service):
+        app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
+    install(app)
+    # The last one added is asked first.
+    app.add_middleware(RawPath)
+    app.add_middleware(BodyLimit, limits=client.settings.limits)
+    app.add_middleware(LoopbackOnly, hosts=hosts)
+    app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
+    return app
+
+
+def _describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document. FastAPI would call problems plain JSON."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, description=_ABOUT, routes=app.routes
+        )
+        for path in document["paths"].values():
+            for operation in path.values():
+                for status, response in operation["responses"].items():
+                    if int(status) >= 400:
+                        response["content"] = {PROBLEM_JSON: response["content"].popitem()[1]}
+        app.openapi_schema = document
+    return app.openapi_schema

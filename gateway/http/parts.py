@@ -1,0 +1,126 @@
+"""What the endpoints share: the gateway they serve, keys in paths, waits that can end early.
+
+Invariant: nothing waits for a caller who is gone, nor longer than the gateway runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote, unquote
+
+from fastapi import Depends, Path, Request, Response
+from pydantic import BaseModel
+
+from gateway.client import SessionClient
+from gateway.http.problems import Problem
+from perdure.domain.errors import Unavailable
+
+Result = TypeVar("Result")
+
+#: Seconds until Temporal and a worker must have confirmed what was asked of them. A worker that
+#: died is back by then.
+PATIENCE = 30.0
+#: The longest a request may wait, in seconds: a day.
+LONGEST_WAIT = 86_400
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """What every endpoint works with. `stopping` is set when the process is to end."""
+
+    client: SessionClient
+    stopping: asyncio.Event
+
+
+async def _gateway(request: Request) -> Gateway:
+    gateway = request.app.state.gateway
+    assert isinstance(gateway, Gateway)
+    return gateway
+
+
+async def _session_key(
+    key: Annotated[
+        str,
+        Path(
+            description="`tenant:user[~marker~value]…`; a `/` in it is written `%2F`.",
+            examples=["default:bob~thread~42"],
+        ),
+    ],
+) -> str:
+    return unquote(key)
+
+
+async def _message_id(
+    message_id: Annotated[
+        str, Path(description="The id of a message.", examples=["msg_01KB7ZJ3T9"])
+    ],
+) -> str:
+    return unquote(message_id)
+
+
+TheGateway = Annotated[Gateway, Depends(_gateway)]
+KeyInPath = Annotated[str, Depends(_session_key)]
+MessageIdInPath = Annotated[str, Depends(_message_id)]
+
+
+def turn_path(session_key: str, message_id: str) -> str:
+    """The path at which the turn of a message is found."""
+    return f"/v1/sessions/{quote(session_key, safe=':~@')}/turns/{quote(message_id, safe='')}"
+
+
+def shown(body: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A model as a JSON response."""
+    return Response(body.model_dump_json(), status, headers, media_type="application/json")
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The documentation of an endpoint's refusals."""
+    return {status: {"model": Problem} for status in (*statuses, 422, 503)}
+
+
+async def while_wanted(
+    work: Coroutine[Any, Any, Result],
+    stopping: asyncio.Event,
+    *,
+    caller: Request | None = None,
+    within: float | None = None,
+) -> Result:
+    """The result of `work`, which is given up when nobody can take it any more.
+
+    Args:
+        work: what to wait for.
+        stopping: ends the wait when it is set.
+        caller: ends the wait when this request's caller hangs up.
+        within: the longest wait, in seconds.
+
+    Raises:
+        Unavailable: when the gateway stops or the caller hung up.
+        TimeoutError: after `within` seconds.
+    """
+    working = asyncio.create_task(work)
+    ends: list[asyncio.Task[Any]] = [asyncio.create_task(stopping.wait())]
+    if caller is not None:
+        ends.append(asyncio.create_task(_hung_up(caller)))
+    try:
+        done, _ = await asyncio.wait(
+            [working, *ends], timeout=within, return_when=asyncio.FIRST_COMPLETED
+        )
+        if working in done:
+            return working.result()
+        if not done:
+            raise TimeoutError
+        raise Unavailable(
+            "The gateway is stopping.", "Ask again in a moment; a message id is good for ever."
+        )
+    finally:
+        for task in (working, *ends):
+            task.cancel()
+        await asyncio.gather(working, *ends, return_exceptions=True)
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
