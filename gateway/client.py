@@ -14,9 +14,11 @@ from contextlib import aclosing, asynccontextmanager
 from temporalio.client import Client
 from ulid import ULID
 
+from gateway.approving import decide
 from gateway.connection import connect
 from gateway.workflows import SessionWorkflows
 from perdure.config import Settings
+from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
 from perdure.domain.envelopes import Envelope, Sender, Ticket
 from perdure.domain.errors import (
     Conflict,
@@ -30,6 +32,7 @@ from perdure.domain.ids import check_message_id, new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label, can_flow
 from perdure.domain.states import TURN_ENDS, EventKind, TurnState
+from perdure.guard import Guard
 from perdure.shapes import SessionList, SessionStatus, status_of, summary_of
 from perdure.store import Store
 from perdure.store.mailbox import Place, Posted
@@ -50,6 +53,7 @@ class SessionClient:
         self.store = store
         #: The agent of a session is fixed when it is first opened, so it is asked for once.
         self._agents: OrderedDict[str, str] = OrderedDict()
+        self._guard = Guard(settings)
         self._workflows = SessionWorkflows(temporal, settings.temporal.queue)
 
     @classmethod
@@ -203,7 +207,7 @@ class SessionClient:
             async for event in events:
                 yield event
 
-    async def reset(self, session_key: str) -> int:
+    async def reset(self, session_key: str, *, by: str = "user") -> int:
         """Go on with an empty context; the transcript stays in the store. Returns the number of
         waiting messages that were discarded.
 
@@ -211,6 +215,10 @@ class SessionClient:
             NotFound: when there is no such session.
         """
         row = await self._known(session_key)
+        decision = self._guard.reset(session_key, row.agent, row.label, by)
+        await self.store.record(self._guard.recorded(decision, session_key))
+        if not decision.goes_on:
+            raise Denied(decision.reason, f"Decided by {decision.decided_by}.")
         request_id = str(ULID())
         cursor = await self.store.outbox.newest_id()
         await self._workflows.reset(SessionKey.parse(session_key), row.agent, request_id)
@@ -235,6 +243,54 @@ class SessionClient:
             await self._event(
                 session_key, cursor, lambda event: event.kind is EventKind.SESSION_CLOSED
             )
+
+    # Approvals -------------------------------------------------------------------------------
+
+    async def approvals(
+        self,
+        *,
+        session_key: str | None = None,
+        state: ApprovalState | None = ApprovalState.PENDING,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> ApprovalList:
+        """A page of the calls that wait for a person, newest first; `state` None is all."""
+        return await self.store.approvals.list(
+            session_key=session_key, state=state, limit=limit, offset=offset
+        )
+
+    async def decide(
+        self,
+        approval_id: str,
+        *,
+        approve: bool,
+        by: str,
+        reason: str = "",
+        arguments: str | None = None,
+    ) -> Approval:
+        """Record a person's decision on a call that waits, and wake its session.
+
+        Args:
+            approval_id: as `approvals` lists it.
+            approve: False denies.
+            by: who decides.
+            reason: what the model reads, and the audit trail keeps.
+            arguments: JSON of other arguments to run the call with, if it is approved.
+
+        Raises:
+            NotFound: when there is no such approval.
+            Conflict: when it was decided before, or is over.
+            InvalidArgument: when the arguments are no JSON object, or come with a denial.
+        """
+        return await decide(
+            self.store,
+            self._workflows,
+            approval_id,
+            approve=approve,
+            by=by,
+            reason=reason,
+            arguments=arguments,
+        )
 
     # Parts -----------------------------------------------------------------------------------
 

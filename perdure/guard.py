@@ -241,12 +241,30 @@ class Guard:
         request: StepRequest | ToolRequest,
         arguments: dict[str, JsonValue] | None = None,
     ) -> AuditEntry:
+        """What is recorded of a decision in a turn; arguments without their secrets."""
+        return self.recorded(
+            decision,
+            request.session_key,
+            turn=request.turn,
+            step=request.step,
+            arguments=arguments,
+        )
+
+    def recorded(
+        self,
+        decision: Decision,
+        session_key: str,
+        *,
+        turn: int | None = None,
+        step: int | None = None,
+        arguments: dict[str, JsonValue] | None = None,
+    ) -> AuditEntry:
         """What is recorded of a decision; arguments without their secrets."""
         return AuditEntry(
             hook=decision.hook,
-            session_key=request.session_key,
-            turn=request.turn,
-            step=request.step,
+            session_key=session_key,
+            turn=turn,
+            step=step,
             decision=decision.action,
             decided_by=decision.decided_by,
             rules_evaluated=tuple(

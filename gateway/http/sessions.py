@@ -14,10 +14,10 @@ from pydantic import Field
 from gateway.http import parts
 from gateway.http.messages import LAST_OFFSET
 from gateway.http.parts import Gateway, KeyInPath, TheGateway, problems, while_wanted
-from gateway.shapes import SessionList, SessionStatus
 from perdure.domain.errors import TimedOut
 from perdure.domain.keys import Kind
 from perdure.domain.messages import Frozen
+from perdure.shapes import SessionList, SessionStatus
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 

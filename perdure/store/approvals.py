@@ -9,25 +9,31 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from pydantic_core import from_json
 from sqlalchemy import Connection, Row, func, insert, select, update
 from ulid import ULID
 
+from perdure.audit import AuditEntry
 from perdure.domain.approvals import Approval, ApprovalList, ApprovalState, digest_of
 from perdure.domain.errors import Conflict, NotFound
+from perdure.domain.labels import Label
 from perdure.domain.messages import ToolCall
-from perdure.domain.states import EventKind
+from perdure.domain.states import EventKind, SessionState
 from perdure.domain.steps import ToolRequest
+from perdure.policy.secrets import redact_arguments
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import approvals
+from perdure.store.trails import Trail
 
 
 class Approvals:
     """Listing and deciding."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, trail: Trail) -> None:
         self._database = database
+        self._trail = trail
 
     async def list(
         self,
@@ -63,7 +69,9 @@ class Approvals:
             NotFound: when there is none of that id.
             Conflict: when it was decided before, expired, or its turn has ended.
         """
-        return await self._database.write(_decide, approval_id, approve, by, note, changed)
+        return await self._database.write(
+            _decide, self._trail, approval_id, approve, by, note, changed
+        )
 
 
 def of_call(connection: Connection, request: ToolRequest) -> Approval | None:
@@ -103,6 +111,7 @@ def ask(
         expires_at=now() + timedelta(seconds=timeout),
     )
     session.connection.execute(insert(approvals).values(**approval.model_dump()))
+    session.change(state=SessionState.WAITING)
     session.tell(
         EventKind.APPROVAL_REQUESTED,
         turn=request.turn,
@@ -143,6 +152,7 @@ def _settle(
         .where(approvals.c.id == row.id)
         .values(state=state, decided_at=now(), **decision)
     )
+    session.change(state=SessionState.RUNNING)
     session.tell(
         EventKind.APPROVAL_DECIDED,
         turn=row.turn,
@@ -156,6 +166,7 @@ def _settle(
 
 def _decide(
     connection: Connection,
+    trail: Trail,
     approval_id: str,
     approve: bool,
     by: str,
@@ -173,7 +184,26 @@ def _decide(
     state = ApprovalState.APPROVED if approve else ApprovalState.DENIED
     with SessionWriter(connection, approval.session_key) as session:
         _settle(session, row, state, decided_by=by, note=note or None, changed=changed)
-    return _read(_row(connection, approval_id))
+        label = Label(session.row.label)
+    decided = _read(_row(connection, approval_id))
+    trail.append(connection, _entry(decided, label))
+    return decided
+
+
+def _entry(approval: Approval, label: Label) -> AuditEntry:
+    arguments = from_json(approval.changed or approval.arguments or "{}")
+    return AuditEntry(
+        hook="APPROVAL",
+        session_key=approval.session_key,
+        turn=approval.turn,
+        step=approval.step,
+        decision=approval.state,
+        decided_by=f"person:{approval.decided_by}",
+        label_before=label,
+        label_after=label,
+        reason=approval.note or "",
+        arguments=redact_arguments(arguments),
+    )
 
 
 def _get(connection: Connection, approval_id: str) -> Approval:

@@ -30,7 +30,7 @@ class Store:
         self.mailbox = Mailbox(database)
         self.turns = Turns(database, trail)
         self.claims = Claims(database, trail)
-        self.approvals = Approvals(database)
+        self.approvals = Approvals(database, trail)
         self.deliveries = Deliveries(database)
         self.transcript = Transcript(database)
         self.tails = Tails(database)
