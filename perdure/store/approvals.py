@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 from ulid import ULID
 
 from perdure.audit import AuditEntry
@@ -26,6 +26,16 @@ from perdure.store.database import Database
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import approvals
 from perdure.store.trails import Trail
+
+_CALL = ("session_key", "turn", "step", "call")
+_OF_CALL = select(approvals).where(
+    *(approvals.c[name] == bindparam(f"of_{name}") for name in _CALL)
+)
+_PENDING_OF_TURN = select(approvals).where(
+    approvals.c.session_key == bindparam("key"),
+    approvals.c.turn == bindparam("of_turn"),
+    approvals.c.state == ApprovalState.PENDING,
+)
 
 
 class Approvals:
@@ -77,14 +87,8 @@ class Approvals:
 def of_call(connection: Connection, request: ToolRequest) -> Approval | None:
     """The approval of a call; None when none was asked for. One whose time is over counts as
     expired, whether or not that was recorded yet."""
-    row = connection.execute(
-        select(approvals).where(
-            approvals.c.session_key == request.session_key,
-            approvals.c.turn == request.turn,
-            approvals.c.step == request.step,
-            approvals.c.call == request.call,
-        )
-    ).one_or_none()
+    call = {f"of_{name}": getattr(request, name) for name in _CALL}
+    row = connection.execute(_OF_CALL, call).one_or_none()
     return None if row is None else _read(row)
 
 
@@ -127,13 +131,8 @@ def ask(
 
 def withdraw(session: SessionWriter, turn: int) -> None:
     """Withdraw what a turn that ends still waits for."""
-    for row in session.connection.execute(
-        select(approvals).where(
-            approvals.c.session_key == session.key,
-            approvals.c.turn == turn,
-            approvals.c.state == ApprovalState.PENDING,
-        )
-    ).all():
+    waiting = {"key": session.key, "of_turn": turn}
+    for row in session.connection.execute(_PENDING_OF_TURN, waiting).all():
         _settle(session, row, ApprovalState.WITHDRAWN)
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from perdure.audit import AuditEntry
 from perdure.domain.approvals import Approval
@@ -26,6 +26,21 @@ from perdure.store.file_labels import labels_of, raise_label
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import messages, tool_claims
 from perdure.store.trails import Trail
+
+# Statements are built once: building them anew costs more than running them.
+_CALL = ("session_key", "turn", "step", "call")
+_CLAIM_IS = tuple(tool_claims.c[name] == bindparam(f"of_{name}") for name in _CALL)
+_READ_CLAIM = select(tool_claims).where(*_CLAIM_IS)
+_ADD_CLAIM = insert(tool_claims)
+_COUNT_CLAIM = update(tool_claims).where(*_CLAIM_IS).values(claims=tool_claims.c.claims + 1)
+_SEAL_CLAIM = (
+    update(tool_claims)
+    .where(*_CLAIM_IS)
+    .values(status=bindparam("sealed"), sealed_at=bindparam("at"))
+)
+_READ_MESSAGE = select(
+    messages.c.seq, messages.c.epoch, messages.c.label, messages.c.tool_calls
+).where(messages.c.session_key == bindparam("key"), messages.c.id == bindparam("message_id"))
 
 
 class Verdict(StrEnum):
@@ -127,18 +142,13 @@ class Claims:
 
 
 def _look(connection: Connection, request: ToolRequest) -> Look:
-    sealed = connection.scalar(select(tool_claims.c.status).where(*_claim_is(request)))
-    label = None
-    if sealed is not None:
-        label = connection.scalar(
-            select(messages.c.label).where(
-                messages.c.session_key == request.session_key, messages.c.id == _result_id(request)
-            )
-        )
+    claim = connection.execute(_READ_CLAIM, _place(request)).one_or_none()
+    sealed = claim.status if claim else None
+    result = _message(connection, request, _result_id(request)) if sealed else None
     return Look(
         call=_call_of(connection, request),
         sealed=sealed,
-        sealed_label=label or Label.PUBLIC,
+        sealed_label=result.label if result else Label.PUBLIC,
         approval=approvals.of_call(connection, request),
         labels=labels_of(connection, request.session_key),
     )
@@ -146,7 +156,7 @@ def _look(connection: Connection, request: ToolRequest) -> Look:
 
 def _claim(connection: Connection, trail: Trail, request: ToolRequest, ruling: Ruling) -> Claim:
     call = _call_of(connection, request)
-    earlier = connection.execute(select(tool_claims).where(*_claim_is(request))).one_or_none()
+    earlier = connection.execute(_READ_CLAIM, _place(request)).one_or_none()
     if earlier is not None and earlier.status is not None:
         return Claim(call=call, sealed=earlier.status, earlier=earlier.claims)
     if ruling.verdict is Verdict.ASK:
@@ -168,14 +178,13 @@ def _claim(connection: Connection, trail: Trail, request: ToolRequest, ruling: R
         return Claim(call=call, waiting=asked)
     if earlier is None:
         connection.execute(
-            insert(tool_claims).values(**_key(request), tool=call.name, claims=1, claimed_at=now())
+            _ADD_CLAIM,
+            {**_key(request), "tool": call.name, "claims": 1, "claimed_at": now()},
         )
         with SessionWriter(connection, request.session_key) as session:
             _tell(session, request, EventKind.TOOL_STARTED, call)
     else:
-        connection.execute(
-            update(tool_claims).where(*_claim_is(request)).values(claims=earlier.claims + 1)
-        )
+        connection.execute(_COUNT_CLAIM, _place(request))
     return Claim(
         call=ruling.call,
         label=ruling.label,
@@ -185,7 +194,8 @@ def _claim(connection: Connection, trail: Trail, request: ToolRequest, ruling: R
 
 
 def _call_of(connection: Connection, request: ToolRequest) -> ToolCall:
-    calls = connection.scalar(select(messages.c.tool_calls).where(*_answer_of(request)))
+    answer = _message(connection, request, _answer_id(request))
+    calls = answer.tool_calls if answer else None
     if calls is None or not 0 <= request.call < len(calls):
         raise NotFound(f"Step {request.step} of turn {request.turn} made no call {request.call}.")
     return ToolCall.model_validate(calls[request.call])
@@ -194,15 +204,12 @@ def _call_of(connection: Connection, request: ToolRequest) -> ToolCall:
 def _seal(
     connection: Connection, trail: Trail, request: ToolRequest, call: ToolCall, result: Result
 ) -> ToolStatus:
-    sealed = connection.scalar(select(tool_claims.c.status).where(*_claim_is(request)))
-    if sealed is not None:
-        return ToolStatus(sealed)
-    answer = connection.execute(
-        select(messages.c.seq, messages.c.epoch).where(*_answer_of(request))
-    ).one()
-    connection.execute(
-        update(tool_claims).where(*_claim_is(request)).values(status=result.status, sealed_at=now())
-    )
+    claim = connection.execute(_READ_CLAIM, _place(request)).one()
+    if claim.status is not None:
+        return ToolStatus(claim.status)
+    answer = _message(connection, request, _answer_id(request))
+    assert answer is not None  # it made the call
+    connection.execute(_SEAL_CLAIM, {**_place(request), "sealed": result.status, "at": now()})
     for entry in result.entries:
         trail.append(connection, entry)
     label = join(request.label, result.label)
@@ -235,11 +242,15 @@ def _tell(
     )
 
 
-def _answer_of(request: ToolRequest) -> tuple[Any, ...]:
-    return (
-        messages.c.session_key == request.session_key,
-        messages.c.id == f"ans_{request.turn}_{request.step}",
-    )
+def _message(
+    connection: Connection, request: ToolRequest, message_id: str
+) -> Row[*tuple[Any, ...]] | None:
+    key = {"key": request.session_key, "message_id": message_id}
+    return connection.execute(_READ_MESSAGE, key).one_or_none()
+
+
+def _answer_id(request: ToolRequest) -> str:
+    return f"ans_{request.turn}_{request.step}"
 
 
 def _result_id(request: ToolRequest) -> str:
@@ -247,8 +258,8 @@ def _result_id(request: ToolRequest) -> str:
 
 
 def _key(request: ToolRequest) -> dict[str, Any]:
-    return request.model_dump(include={"session_key", "turn", "step", "call"})
+    return request.model_dump(include=set(_CALL))
 
 
-def _claim_is(request: ToolRequest) -> tuple[Any, ...]:
-    return tuple(tool_claims.c[name] == value for name, value in _key(request).items())
+def _place(request: ToolRequest) -> dict[str, Any]:
+    return {f"of_{name}": getattr(request, name) for name in _CALL}

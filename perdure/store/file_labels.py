@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from perdure.domain.labels import Label, join
 from perdure.store.tables import file_labels
@@ -17,13 +17,14 @@ from perdure.store.tables import file_labels
 EVERYTHING = "."
 
 
+_OF_SESSION = select(file_labels.c.path, file_labels.c.label).where(
+    file_labels.c.session_key == bindparam("key")
+)
+
+
 def labels_of(connection: Connection, session_key: str) -> dict[str, Label]:
     """The labels of a session's files, by path."""
-    rows = connection.execute(
-        select(file_labels.c.path, file_labels.c.label).where(
-            file_labels.c.session_key == session_key
-        )
-    )
+    rows = connection.execute(_OF_SESSION, {"key": session_key})
     return {row.path: Label(row.label) for row in rows}
 
 

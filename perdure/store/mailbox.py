@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select
 
 from perdure.domain.envelopes import WAITING_BYTES, Envelope, Sender
 from perdure.domain.errors import Conflict
@@ -18,6 +18,15 @@ from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.outbox import newest_event
 from perdure.store.tables import mailbox, messages
+
+# Statements are built once: building them anew costs more than running them.
+_TAKEN = select(messages.c.text).where(
+    messages.c.session_key == bindparam("key"), messages.c.id == bindparam("id")
+)
+_LIES_THERE = (mailbox.c.session_key == bindparam("key"), mailbox.c.message_id == bindparam("id"))
+_WAITING = select(mailbox.c.text).where(*_LIES_THERE)
+_TAKE = delete(mailbox).where(*_LIES_THERE).returning(mailbox)
+_ADD = insert(mailbox)
 
 
 class Place(StrEnum):
@@ -89,15 +98,12 @@ def waiting(connection: Connection, session_key: str) -> tuple[Envelope, ...]:
 
 def holds(connection: Connection, session_key: str, message_id: str) -> bool:
     """Whether a message lies in the mailbox."""
-    query = select(mailbox.c.message_id).where(*_at(session_key, message_id))
-    return connection.scalar(query) is not None
+    return connection.scalar(_WAITING, {"key": session_key, "id": message_id}) is not None
 
 
 def take(connection: Connection, session_key: str, message_id: str) -> Row[Any] | None:
     """Remove a message from the mailbox and return its row; None when it does not lie there."""
-    return connection.execute(
-        delete(mailbox).where(*_at(session_key, message_id)).returning(mailbox)
-    ).one_or_none()
+    return connection.execute(_TAKE, {"key": session_key, "id": message_id}).one_or_none()
 
 
 def discard(connection: Connection, session_key: str, message_id: str) -> bool:
@@ -106,29 +112,25 @@ def discard(connection: Connection, session_key: str, message_id: str) -> bool:
 
 
 def _post(connection: Connection, session_key: str, envelope: Envelope, text: str) -> Posted:
-    known = connection.scalar(
-        select(messages.c.text).where(
-            messages.c.session_key == session_key, messages.c.id == envelope.message_id
-        )
-    )
+    message = {"key": session_key, "id": envelope.message_id}
     place = Place.TAKEN
+    known = connection.scalar(_TAKEN, message)
     if known is None:
         place = Place.WAITING
-        known = connection.scalar(
-            select(mailbox.c.text).where(*_at(session_key, envelope.message_id))
-        )
+        known = connection.scalar(_WAITING, message)
     if known is None:
         place = Place.NEW
         connection.execute(
-            insert(mailbox).values(
-                session_key=session_key,
-                message_id=envelope.message_id,
-                text=text,
-                sender_kind=envelope.sender.kind,
-                sender_id=envelope.sender.id,
-                label=envelope.label,
-                at=now(),
-            )
+            _ADD,
+            {
+                "session_key": session_key,
+                "message_id": envelope.message_id,
+                "text": text,
+                "sender_kind": envelope.sender.kind,
+                "sender_id": envelope.sender.id,
+                "label": envelope.label,
+                "at": now(),
+            },
         )
     elif known != text:
         raise Conflict(
@@ -141,7 +143,3 @@ def _post(connection: Connection, session_key: str, envelope: Envelope, text: st
 def _count(connection: Connection, session_key: str) -> int:
     query = select(func.count()).where(mailbox.c.session_key == session_key)
     return int(connection.scalar(query) or 0)
-
-
-def _at(session_key: str, message_id: str) -> tuple[Any, ...]:
-    return (mailbox.c.session_key == session_key, mailbox.c.message_id == message_id)

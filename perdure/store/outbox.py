@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from perdure.domain.messages import Frozen
 from perdure.domain.states import EventKind
@@ -22,6 +22,15 @@ from perdure.store.tables import events
 
 #: Events read at a time by a tail or a replay.
 PAGE = 500
+
+
+_PAGE_OF_ALL = (
+    select(events)
+    .where(events.c.id > bindparam("after"))
+    .order_by(events.c.id)
+    .limit(bindparam("most"))
+)
+_PAGE_OF_ONE = _PAGE_OF_ALL.where(events.c.session_key == bindparam("key"))
 
 
 class Event(Frozen):
@@ -135,7 +144,9 @@ def newest_event(
 
 
 def _page(connection: Connection, session_key: str | None, after: int, limit: int) -> list[Event]:
-    query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
-    if session_key is not None:
-        query = query.where(events.c.session_key == session_key)
-    return [Event.model_validate(dict(row._mapping)) for row in connection.execute(query)]
+    where = {"after": after, "most": limit}
+    if session_key is None:
+        rows = connection.execute(_PAGE_OF_ALL, where)
+    else:
+        rows = connection.execute(_PAGE_OF_ONE, {**where, "key": session_key})
+    return [Event.model_validate(dict(row._mapping)) for row in rows]

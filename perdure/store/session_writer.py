@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from perdure.context import message_tokens
 from perdure.domain.labels import Label, join
@@ -19,6 +19,29 @@ from perdure.domain.messages import ToolCall
 from perdure.domain.states import EventKind
 from perdure.store.clock import now
 from perdure.store.tables import events, messages, sessions
+
+#: Statements are built once: building them anew costs more than running them.
+_READ = select(sessions).where(sessions.c.session_key == bindparam("key"))
+_CHANGED = (
+    "state",
+    "label",
+    "epoch",
+    "turn",
+    "next_seq",
+    "message_count",
+    "step_count",
+    "input_tokens",
+    "output_tokens",
+    "cost",
+    "last_activity",
+)
+_WRITE = (
+    update(sessions)
+    .where(sessions.c.session_key == bindparam("key"))
+    .values({name: bindparam(f"new_{name}") for name in _CHANGED})
+)
+_ADD_MESSAGE = insert(messages)
+_ADD_EVENTS = insert(events)
 
 
 class SessionWriter:
@@ -30,9 +53,7 @@ class SessionWriter:
     def __init__(self, connection: Connection, session_key: str) -> None:
         self.connection = connection
         self.key = session_key
-        self.row: Row[Any] = connection.execute(
-            select(sessions).where(sessions.c.session_key == session_key)
-        ).one()
+        self.row: Row[Any] = connection.execute(_READ, {"key": session_key}).one()
         self._changes: dict[str, Any] = {}
         self._events: list[dict[str, Any]] = []
         self._next_seq = int(self.row.next_seq)
@@ -49,21 +70,20 @@ class SessionWriter:
     ) -> None:
         if error is not None:
             return
-        self.connection.execute(
-            update(sessions)
-            .where(sessions.c.session_key == self.key)
-            .values(
-                last_activity=now(),
-                next_seq=self._next_seq,
-                message_count=self._message_count,
-                **self._changes,
-            )
-        )
+        row = {
+            **self.row._mapping,
+            **self._changes,
+            "last_activity": now(),
+            "next_seq": self._next_seq,
+            "message_count": self._message_count,
+        }
+        new = {f"new_{name}": row[name] for name in _CHANGED}
+        self.connection.execute(_WRITE, {"key": self.key, **new})
         if self._events:
-            self.connection.execute(insert(events), self._events)
+            self.connection.execute(_ADD_EVENTS, self._events)
 
     def change(self, **columns: Any) -> None:
-        """Set columns of the session's row."""
+        """Set columns of the session's row, of those that change."""
         self._changes |= columns
 
     def tell(
@@ -112,14 +132,19 @@ class SessionWriter:
     ) -> None:
         self._message_count += 1
         self.connection.execute(
-            insert(messages).values(
-                session_key=self.key,
-                seq=seq,
-                epoch=epoch,
-                text=text,
-                tokens=message_tokens(text, tool_calls),
-                tool_calls=[call.model_dump(mode="json") for call in tool_calls],
-                at=now(),
+            _ADD_MESSAGE,
+            {
+                "from_session": None,
+                "tool_call_id": None,
+                "tool_name": None,
+                "raw": None,
                 **message,
-            )
+                "session_key": self.key,
+                "seq": seq,
+                "epoch": epoch,
+                "text": text,
+                "tokens": message_tokens(text, tool_calls),
+                "tool_calls": [call.model_dump(mode="json") for call in tool_calls],
+                "at": now(),
+            },
         )

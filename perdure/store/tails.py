@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from perdure.domain.labels import Label
 from perdure.domain.messages import Message, Role, ToolCall
@@ -22,6 +22,17 @@ from perdure.store.turns import Begun
 PAGE = 200
 #: Sessions whose tail is kept; the one used longest ago goes first.
 KEPT = 200
+
+
+_NEWER = (
+    select(messages)
+    .where(
+        messages.c.session_key == bindparam("key"),
+        messages.c.epoch == bindparam("of_epoch"),
+        messages.c.seq > bindparam("after"),
+    )
+    .order_by(messages.c.seq)
+)
 
 
 @dataclass
@@ -99,16 +110,8 @@ def _older(
 
 
 def _newer(connection: Connection, session_key: str, epoch: int, after: int) -> list[Message]:
-    query = (
-        select(messages)
-        .where(
-            messages.c.session_key == session_key,
-            messages.c.epoch == epoch,
-            messages.c.seq > after,
-        )
-        .order_by(messages.c.seq)
-    )
-    return [_message(row) for row in connection.execute(query)]
+    place = {"key": session_key, "of_epoch": epoch, "after": after}
+    return [_message(row) for row in connection.execute(_NEWER, place)]
 
 
 def _message(row: Row[Any]) -> Message:

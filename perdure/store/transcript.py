@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, bindparam, func, select
 
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role, ToolCall, Usage
@@ -63,6 +63,26 @@ class TurnResult(Frozen):
     error: dict[str, Any] | None = None
 
 
+# Statements are built once: building them anew costs more than running them.
+_TURN_OF = (
+    select(turns, messages.c.text, messages.c.label)
+    .outerjoin(
+        messages,
+        (messages.c.session_key == turns.c.session_key) & (messages.c.id == turns.c.answer_id),
+    )
+    .where(turns.c.session_key == bindparam("key"), turns.c.message_id == bindparam("id"))
+)
+_STEPS_OF = (
+    select(steps, messages.c.tool_calls)
+    .join(
+        messages,
+        (messages.c.session_key == steps.c.session_key) & (messages.c.seq == steps.c.message_seq),
+    )
+    .where(steps.c.session_key == bindparam("key"), steps.c.turn == bindparam("of_turn"))
+    .order_by(steps.c.step)
+)
+
+
 class Transcript:
     """Read-only views of what was said."""
 
@@ -108,26 +128,11 @@ def _message_of(connection: Connection, session_key: str, message_id: str) -> Hi
 
 
 def _turn_of(connection: Connection, session_key: str, message_id: str) -> TurnResult | None:
-    turn = connection.execute(
-        select(turns, messages.c.text, messages.c.label)
-        .outerjoin(
-            messages,
-            (messages.c.session_key == turns.c.session_key) & (messages.c.id == turns.c.answer_id),
-        )
-        .where(turns.c.session_key == session_key, turns.c.message_id == message_id)
-    ).one_or_none()
+    key = {"key": session_key}
+    turn = connection.execute(_TURN_OF, {**key, "id": message_id}).one_or_none()
     if turn is None:
         return None
-    made = connection.execute(
-        select(steps, messages.c.tool_calls)
-        .join(
-            messages,
-            (messages.c.session_key == steps.c.session_key)
-            & (messages.c.seq == steps.c.message_seq),
-        )
-        .where(steps.c.session_key == session_key, steps.c.turn == turn.turn)
-        .order_by(steps.c.step)
-    ).all()
+    made = connection.execute(_STEPS_OF, {**key, "of_turn": turn.turn}).all()
     usage = Usage()
     for step in made:
         usage += Usage(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
 
 from perdure.audit import AuditEntry
 from perdure.domain.envelopes import SenderKind
@@ -30,6 +30,55 @@ _ENDED_BY = {
     TurnState.FAILED: EventKind.TURN_FAILED,
     TurnState.INTERRUPTED: EventKind.TURN_INTERRUPTED,
 }
+
+
+# Statements are built once: building them anew costs more than running them.
+_STEP_IS = (
+    steps.c.session_key == bindparam("key"),
+    steps.c.turn == bindparam("of_turn"),
+    steps.c.step == bindparam("of_step"),
+)
+_TURN_IS = (turns.c.session_key == bindparam("key"), turns.c.turn == bindparam("of_turn"))
+_TURNS_ABOUT = select(turns).where(
+    turns.c.session_key == bindparam("key"),
+    or_(turns.c.turn == bindparam("of_turn"), turns.c.message_id == bindparam("of_message")),
+)
+_READ_STEP = select(steps).where(*_STEP_IS)
+_READ_TURN_AND_STEP = (
+    select(turns, steps.c.outcome)
+    .join(steps, (steps.c.session_key == turns.c.session_key) & (steps.c.turn == turns.c.turn))
+    .where(*_STEP_IS)
+)
+_COUNT_REUSE = update(steps).where(*_STEP_IS).values(reused=steps.c.reused + 1)
+_COUNT_ATTEMPT = update(steps).where(*_STEP_IS).values(attempts=bindparam("attempt"))
+_ADD_STEP = insert(steps)
+_COMMIT_STEP = (
+    update(steps)
+    .where(*_STEP_IS)
+    .values(
+        model=bindparam("by_model"),
+        message_seq=bindparam("seq"),
+        input_tokens=bindparam("input"),
+        output_tokens=bindparam("output"),
+        cost=bindparam("price"),
+        outcome=bindparam("decided"),
+        finished_at=bindparam("at"),
+    )
+)
+_ADD_TURN = insert(turns)
+_END_TURN = (
+    update(turns)
+    .where(*_TURN_IS)
+    .values(
+        state=bindparam("ended"),
+        answer_id=bindparam("answer"),
+        error=bindparam("why"),
+        finished_at=bindparam("at"),
+    )
+)
+_DROP_DELTAS = delete(deltas).where(
+    deltas.c.session_key == bindparam("key"), deltas.c.turn <= bindparam("of_turn")
+)
 
 
 class Begun(Frozen):
@@ -126,11 +175,9 @@ def _begin_step(
         return StepOutcome(ended=TurnState(begun.popitem()[1].state))
     step = None
     if turn is not None:
-        step = connection.execute(select(steps).where(*_step_is(request))).one_or_none()
+        step = connection.execute(_READ_STEP, _place(request)).one_or_none()
         if step is not None and step.outcome is not None:
-            connection.execute(
-                update(steps).where(*_step_is(request)).values(reused=step.reused + 1)
-            )
+            connection.execute(_COUNT_REUSE, _place(request))
             return StepOutcome.model_validate(step.outcome)
         if turn.state != TurnState.RUNNING:
             return StepOutcome(ended=TurnState(turn.state))
@@ -142,9 +189,9 @@ def _begin_step(
         attempt = 1 if step is None else step.attempts + 1
         if step is None:
             key = request.model_dump(include={"session_key", "turn", "step"})
-            connection.execute(insert(steps).values(**key, attempts=attempt, started_at=now()))
+            connection.execute(_ADD_STEP, {**key, "attempts": attempt, "started_at": now()})
         else:
-            connection.execute(update(steps).where(*_step_is(request)).values(attempts=attempt))
+            connection.execute(_COUNT_ATTEMPT, {**_place(request), "attempt": attempt})
         session.tell(EventKind.STEP_STARTED, turn=request.turn, step=request.step, attempt=attempt)
         session.raise_label(request.label, turn=request.turn, reason="message")
         return Begun(
@@ -161,11 +208,7 @@ def _commit_step(
     answer: StepAnswer,
     entries: Sequence[AuditEntry],
 ) -> StepOutcome:
-    turn = connection.execute(
-        select(turns, steps.c.outcome)
-        .join(steps, (steps.c.session_key == turns.c.session_key) & (steps.c.turn == turns.c.turn))
-        .where(*_step_is(request))
-    ).one()
+    turn = connection.execute(_READ_TURN_AND_STEP, _place(request)).one()
     if turn.outcome is not None:
         return StepOutcome.model_validate(turn.outcome)
     if turn.state != TurnState.RUNNING:
@@ -187,19 +230,19 @@ def _commit_step(
             raw=answer.raw,
         )
         connection.execute(
-            update(steps)
-            .where(*_step_is(request))
-            .values(
-                model=answer.model,
-                message_seq=seq,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cost=usage.cost,
-                outcome=outcome.model_dump(mode="json"),
-                finished_at=now(),
-            )
+            _COMMIT_STEP,
+            {
+                **_place(request),
+                "by_model": answer.model,
+                "seq": seq,
+                "input": usage.input_tokens,
+                "output": usage.output_tokens,
+                "price": usage.cost,
+                "decided": outcome.model_dump(mode="json"),
+                "at": now(),
+            },
         )
-        _drop_streamed(session, turn)
+        connection.execute(_DROP_DELTAS, {"key": session.key, "of_turn": turn.turn})
         row = session.row
         costs = [cost for cost in (row.cost, usage.cost) if cost is not None]
         session.change(
@@ -282,14 +325,15 @@ def _settle(
     error: Refusal | None,
 ) -> None:
     session.connection.execute(
-        update(turns)
-        .where(turns.c.session_key == session.key, turns.c.turn == turn.turn)
-        .values(
-            state=state,
-            answer_id=answer_id,
-            error=None if error is None else error.model_dump(mode="json"),
-            finished_at=now(),
-        )
+        _END_TURN,
+        {
+            "key": session.key,
+            "of_turn": turn.turn,
+            "ended": state,
+            "answer": answer_id,
+            "why": None if error is None else error.model_dump(mode="json"),
+            "at": now(),
+        },
     )
     approvals.withdraw(session, turn.turn)
     session.change(state=SessionState.IDLE)
@@ -313,13 +357,14 @@ def _start_turn(session: SessionWriter, request: StepRequest | TurnEnd) -> None:
         label=posted.label,
     )
     session.connection.execute(
-        insert(turns).values(
-            session_key=session.key,
-            turn=request.turn,
-            message_id=request.message_id,
-            state=TurnState.RUNNING,
-            started_at=now(),
-        )
+        _ADD_TURN,
+        {
+            "session_key": session.key,
+            "turn": request.turn,
+            "message_id": request.message_id,
+            "state": TurnState.RUNNING,
+            "started_at": now(),
+        },
     )
     session.change(state=SessionState.RUNNING, turn=request.turn)
     session.tell(EventKind.TURN_STARTED, turn=request.turn, message_id=request.message_id)
@@ -327,19 +372,13 @@ def _start_turn(session: SessionWriter, request: StepRequest | TurnEnd) -> None:
 
 def _turns_about(connection: Connection, request: StepRequest | TurnEnd) -> list[Row[Any]]:
     """The turn of that number and the turn of that message: the same one, or a repeated message."""
-    return list(
-        connection.execute(
-            select(turns).where(
-                turns.c.session_key == request.session_key,
-                or_(turns.c.turn == request.turn, turns.c.message_id == request.message_id),
-            )
-        )
-    )
+    about = {
+        "key": request.session_key,
+        "of_turn": request.turn,
+        "of_message": request.message_id,
+    }
+    return list(connection.execute(_TURNS_ABOUT, about))
 
 
-def _step_is(request: StepRequest) -> tuple[Any, ...]:
-    return (
-        steps.c.session_key == request.session_key,
-        steps.c.turn == request.turn,
-        steps.c.step == request.step,
-    )
+def _place(request: StepRequest) -> dict[str, Any]:
+    return {"key": request.session_key, "of_turn": request.turn, "of_step": request.step}
