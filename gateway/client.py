@@ -7,41 +7,35 @@ ever. Sending again with the same id, after any failure, is safe and answers the
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 from temporalio.client import Client
 from ulid import ULID
 
+from gateway.admission import Admission
 from gateway.approving import decide
 from gateway.connection import connect
 from gateway.workflows import SessionWorkflows
 from perdure.config import Settings
 from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
-from perdure.domain.envelopes import Envelope, Sender, Ticket
+from perdure.domain.envelopes import Sender, Ticket
 from perdure.domain.errors import (
-    Conflict,
     Denied,
     InvalidArgument,
-    LimitExceeded,
     NotFound,
     TimedOut,
 )
-from perdure.domain.ids import check_message_id, new_message_id
 from perdure.domain.keys import Kind, SessionKey
-from perdure.domain.labels import Label, can_flow
+from perdure.domain.labels import Label
 from perdure.domain.states import TURN_ENDS, EventKind, TurnState
 from perdure.guard import Guard
 from perdure.shapes import SessionList, SessionStatus, status_of, summary_of
 from perdure.store import Store
-from perdure.store.mailbox import Place, Posted
+from perdure.store.mailbox import Place
 from perdure.store.outbox import Event
 from perdure.store.sessions import SessionRow
 from perdure.store.transcript import HistoryPage, TurnResult
-
-#: Sessions whose agent a client remembers.
-_AGENTS_KNOWN = 10_000
 
 
 class SessionClient:
@@ -51,10 +45,9 @@ class SessionClient:
         self.settings = settings
         self.temporal = temporal
         self.store = store
-        #: The agent of a session is fixed when it is first opened, so it is asked for once.
-        self._agents: OrderedDict[str, str] = OrderedDict()
         self._guard = Guard(settings)
         self._workflows = SessionWorkflows(temporal, settings.temporal.queue)
+        self._admission = Admission(settings, store, self._workflows)
 
     @classmethod
     @asynccontextmanager
@@ -98,7 +91,7 @@ class SessionClient:
             Conflict: the id names another text, or the session belongs to another agent.
             Unavailable: not admitted, or not known to be: send again with the same id.
         """
-        ticket, _ = await self._send(session_key, text, agent, message_id, label, sender)
+        ticket, _ = await self._admission.send(session_key, text, agent, message_id, label, sender)
         return ticket
 
     async def ask(
@@ -120,7 +113,9 @@ class SessionClient:
             TimedOut: delivered, no reply yet; `wait` with the same id goes on waiting.
             PerdureError: as `send` does.
         """
-        ticket, posted = await self._send(session_key, text, agent, message_id, label, sender)
+        ticket, posted = await self._admission.send(
+            session_key, text, agent, message_id, label, sender
+        )
         if posted.place is Place.TAKEN:
             return await self.wait(session_key, ticket.message_id, timeout=timeout)
         return await self._await_turn(session_key, ticket.message_id, posted.cursor, timeout)
@@ -293,72 +288,6 @@ class SessionClient:
         )
 
     # Parts -----------------------------------------------------------------------------------
-
-    async def _send(
-        self,
-        session_key: str,
-        text: str,
-        agent: str | None,
-        message_id: str | None,
-        label: Label,
-        sender: Sender | None,
-    ) -> tuple[Ticket, Posted]:
-        key = SessionKey.parse(session_key)
-        message_id = new_message_id() if message_id is None else check_message_id(message_id)
-        self._check_text(text)
-        agent = await self._agent_of(key, agent)
-        clearance = self.settings.agent(agent).clearance
-        if not can_flow(label, clearance):
-            raise Denied(
-                f"A {label} message is above the clearance of agent {agent}, {clearance}.",
-                "Use an agent with a higher clearance.",
-            )
-        envelope = Envelope(message_id=message_id, sender=sender or Sender(), label=label)
-        posted = await self.store.mailbox.post(session_key, envelope, text)
-        if posted.place is Place.TAKEN:
-            ticket = Ticket(message_id=message_id, session_key=session_key, duplicate=True)
-            return ticket, posted
-        try:
-            return await self._workflows.admit(key, agent, envelope), posted
-        except (InvalidArgument, LimitExceeded, Denied, Conflict):
-            # Refused for certain: nothing may be left behind that a later run could pick up.
-            if posted.place is Place.NEW:
-                await self.store.mailbox.withdraw(session_key, message_id)
-            raise
-
-    def _check_text(self, text: str) -> None:
-        if not text.strip():
-            raise InvalidArgument("The message is empty.", "Send some text.")
-        try:
-            size = len(text.encode())
-        except UnicodeEncodeError as error:
-            raise InvalidArgument(
-                f"The message is not valid Unicode at position {error.start}.",
-                "Send UTF-8 text without lone surrogates.",
-            ) from error
-        limit = self.settings.limits.message_bytes
-        if size > limit:
-            raise LimitExceeded(
-                f"The message has {size} bytes; limits.message_bytes is {limit}.",
-                "Put the content into a file of the workspace and name it in the message.",
-            )
-
-    async def _agent_of(self, key: SessionKey, asked: str | None) -> str:
-        session_key = str(key)
-        if session_key not in self._agents:
-            row = await self.store.sessions.get(session_key)
-            if row is None:
-                return self.settings.agent_for(key, asked)
-            self._agents[session_key] = row.agent
-            if len(self._agents) > _AGENTS_KNOWN:
-                self._agents.popitem(last=False)
-        agent = self._agents[session_key]
-        if asked is not None and asked != agent:
-            raise Conflict(
-                f"The session {key} belongs to agent {agent}, not to {asked}.",
-                "Leave the agent out, or use another session key.",
-            )
-        return agent
 
     async def _known(self, session_key: str) -> SessionRow:
         SessionKey.parse(session_key)

@@ -1,0 +1,104 @@
+"""How a message gets in: checked, laid into the mailbox, admitted by the workflow.
+
+Invariant: what is refused leaves nothing behind; what may have been admitted stays, so that
+sending it again with the same id is safe.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from gateway.workflows import SessionWorkflows
+from perdure.config import Settings
+from perdure.domain.envelopes import Envelope, Sender, Ticket
+from perdure.domain.errors import Conflict, Denied, InvalidArgument, LimitExceeded
+from perdure.domain.ids import check_message_id, new_message_id
+from perdure.domain.keys import SessionKey
+from perdure.domain.labels import Label, can_flow
+from perdure.store import Store
+from perdure.store.mailbox import Place, Posted
+
+#: Sessions whose agent is remembered.
+_AGENTS_KNOWN = 10_000
+
+
+class Admission:
+    """Sends messages to sessions."""
+
+    def __init__(self, settings: Settings, store: Store, workflows: SessionWorkflows) -> None:
+        self._settings = settings
+        self._store = store
+        self._workflows = workflows
+        #: The agent of a session is fixed when it is first opened, so it is asked for once.
+        self._agents: OrderedDict[str, str] = OrderedDict()
+
+    async def send(
+        self,
+        session_key: str,
+        text: str,
+        agent: str | None,
+        message_id: str | None,
+        label: Label,
+        sender: Sender | None,
+    ) -> tuple[Ticket, Posted]:
+        """The ticket, and where the message was found to lie before it was admitted.
+
+        Raises:
+            PerdureError: as `SessionClient.send` says.
+        """
+        key = SessionKey.parse(session_key)
+        message_id = new_message_id() if message_id is None else check_message_id(message_id)
+        self._check_text(text)
+        agent = await self._agent_of(key, agent)
+        clearance = self._settings.agent(agent).clearance
+        if not can_flow(label, clearance):
+            raise Denied(
+                f"A {label} message is above the clearance of agent {agent}, {clearance}.",
+                "Use an agent with a higher clearance.",
+            )
+        envelope = Envelope(message_id=message_id, sender=sender or Sender(), label=label)
+        posted = await self._store.mailbox.post(session_key, envelope, text)
+        if posted.place is Place.TAKEN:
+            ticket = Ticket(message_id=message_id, session_key=session_key, duplicate=True)
+            return ticket, posted
+        try:
+            return await self._workflows.admit(key, agent, envelope), posted
+        except (InvalidArgument, LimitExceeded, Denied, Conflict):
+            # Refused for certain: nothing may be left behind that a later run could pick up.
+            if posted.place is Place.NEW:
+                await self._store.mailbox.withdraw(session_key, message_id)
+            raise
+
+    def _check_text(self, text: str) -> None:
+        if not text.strip():
+            raise InvalidArgument("The message is empty.", "Send some text.")
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(
+                f"The message is not valid Unicode at position {error.start}.",
+                "Send UTF-8 text without lone surrogates.",
+            ) from error
+        limit = self._settings.limits.message_bytes
+        if size > limit:
+            raise LimitExceeded(
+                f"The message has {size} bytes; limits.message_bytes is {limit}.",
+                "Put the content into a file of the workspace and name it in the message.",
+            )
+
+    async def _agent_of(self, key: SessionKey, asked: str | None) -> str:
+        session_key = str(key)
+        if session_key not in self._agents:
+            row = await self._store.sessions.get(session_key)
+            if row is None:
+                return self._settings.agent_for(key, asked)
+            self._agents[session_key] = row.agent
+            if len(self._agents) > _AGENTS_KNOWN:
+                self._agents.popitem(last=False)
+        agent = self._agents[session_key]
+        if asked is not None and asked != agent:
+            raise Conflict(
+                f"The session {key} belongs to agent {agent}, not to {asked}.",
+                "Leave the agent out, or use another session key.",
+            )
+        return agent
