@@ -25,7 +25,9 @@ from perdure.domain.errors import (
     InvalidArgument,
     NotFound,
     TimedOut,
+    Unavailable,
 )
+from perdure.domain.ids import new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label
 from perdure.domain.states import TURN_ENDS, EventKind, TurnState
@@ -41,28 +43,45 @@ from perdure.store.transcript import HistoryPage, TurnResult
 class SessionClient:
     """Starts, asks, watches, resets and closes sessions. Open it with `SessionClient.connect`."""
 
-    def __init__(self, settings: Settings, temporal: Client, store: Store) -> None:
+    def __init__(self, settings: Settings, temporal: Client | None, store: Store) -> None:
         self.settings = settings
-        self.temporal = temporal
         self.store = store
+        self._temporal = temporal
         self._guard = Guard(settings)
-        self._workflows = SessionWorkflows(temporal, settings.temporal.queue)
+        self._workflows = SessionWorkflows(lambda: self.temporal, settings.temporal.queue)
         self._admission = Admission(settings, store, self._workflows)
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, settings: Settings) -> AsyncIterator[SessionClient]:
+    async def connect(
+        cls, settings: Settings, *, reading: bool = False
+    ) -> AsyncIterator[SessionClient]:
         """A client on the settings' cluster and store, closed when the block ends.
 
+        Args:
+            settings: which cluster and which store.
+            reading: do without the cluster; what only reads the store works, the rest does not.
+
         Raises:
-            Unavailable: when Temporal cannot be reached.
+            Unavailable: when Temporal cannot be reached, or the store cannot be opened.
         """
-        temporal = await connect(settings)
-        store = await Store.open(settings.store_url, settings.audit_files)
+        temporal = None if reading else await connect(settings)
+        store = await Store.open(settings.store_url, None if reading else settings.audit_files)
         try:
             yield cls(settings, temporal, store)
         finally:
             await store.close()
+
+    @property
+    def temporal(self) -> Client:
+        """The connection to the cluster.
+
+        Raises:
+            Unavailable: when this client only reads.
+        """
+        if self._temporal is None:
+            raise Unavailable("This client only reads the store.", "Connect it to the cluster.")
+        return self._temporal
 
     # Messages --------------------------------------------------------------------------------
 
@@ -105,20 +124,27 @@ class SessionClient:
         label: Label = Label.PUBLIC,
         sender: Sender | None = None,
     ) -> TurnResult:
-        """Send a message and wait up to `timeout` seconds for the end of its turn.
+        """Send a message and wait for the end of its turn, up to `timeout` seconds in all.
 
         A turn that failed or was interrupted is a result too: see `state` and `error`.
 
         Raises:
-            TimedOut: delivered, no reply yet; `wait` with the same id goes on waiting.
+            TimedOut: no reply yet; it says whether the message is delivered. The same id asks on.
             PerdureError: as `send` does.
         """
-        ticket, posted = await self._admission.send(
-            session_key, text, agent, message_id, label, sender
-        )
-        if posted.place is Place.TAKEN:
-            return await self.wait(session_key, ticket.message_id, timeout=timeout)
-        return await self._await_turn(session_key, ticket.message_id, posted.cursor, timeout)
+        message_id = new_message_id() if message_id is None else message_id
+        delivered = False
+        try:
+            async with asyncio.timeout(timeout):
+                _, posted = await self._admission.send(
+                    session_key, text, agent, message_id, label, sender
+                )
+                delivered = True
+                if posted.place is Place.TAKEN:
+                    return await self.wait(session_key, message_id)
+                return await self._await_turn(session_key, message_id, posted.cursor)
+        except TimeoutError as error:
+            raise _timed_out(session_key, message_id, timeout, delivered) from error
 
     async def wait(
         self, session_key: str, message_id: str, *, timeout: float | None = None
@@ -140,7 +166,11 @@ class SessionClient:
             )
         if result is not None and result.state is not TurnState.RUNNING:
             return result
-        return await self._await_turn(session_key, message_id, cursor, timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._await_turn(session_key, message_id, cursor)
+        except TimeoutError as error:
+            raise _timed_out(session_key, message_id, timeout, delivered=True) from error
 
     async def interrupt(self, session_key: str) -> int | None:
         """Stop the turn under way and keep what it has; its number, or None when none runs.
@@ -305,24 +335,13 @@ class SessionClient:
                     return event
         raise AssertionError("an outbox never ends")
 
-    async def _await_turn(
-        self, session_key: str, message_id: str, after: int, timeout: float | None
-    ) -> TurnResult:
+    async def _await_turn(self, session_key: str, message_id: str, after: int) -> TurnResult:
         ends = TURN_ENDS | {EventKind.MESSAGE_DROPPED}
-        try:
-            async with asyncio.timeout(timeout):
-                event = await self._event(
-                    session_key,
-                    after,
-                    lambda event: event.kind in ends and event.payload["message_id"] == message_id,
-                )
-        except TimeoutError as error:
-            raise TimedOut(
-                f"No reply to {message_id} within {timeout:g} s; it is delivered and will be "
-                "answered.",
-                f"Wait on with the same id: `perdure ask {session_key} … --message-id "
-                f"{message_id}`.",
-            ) from error
+        event = await self._event(
+            session_key,
+            after,
+            lambda event: event.kind in ends and event.payload["message_id"] == message_id,
+        )
         result = await self.store.transcript.turn_of(session_key, message_id)
         if event.kind is EventKind.MESSAGE_DROPPED or result is None:
             raise NotFound(
@@ -331,3 +350,13 @@ class SessionClient:
                 "Send it again if it still matters.",
             )
         return result
+
+
+def _timed_out(
+    session_key: str, message_id: str, timeout: float | None, delivered: bool
+) -> TimedOut:
+    told = "it is delivered and will be answered" if delivered else "its delivery is not confirmed"
+    return TimedOut(
+        f"No reply to {message_id} within {timeout or 0:g} s; {told}.",
+        f"Ask on with the same id: `perdure ask {session_key} … --message-id {message_id}`.",
+    )

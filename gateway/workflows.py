@@ -52,7 +52,7 @@ _PASSING = {RPCStatusCode.ABORTED, RPCStatusCode.UNAVAILABLE, RPCStatusCode.NOT_
 class SessionWorkflows:
     """The workflows of sessions, by key."""
 
-    def __init__(self, temporal: Client, queue: str) -> None:
+    def __init__(self, temporal: Callable[[], Client], queue: str) -> None:
         self._temporal = temporal
         self._queue = queue
 
@@ -60,7 +60,7 @@ class SessionWorkflows:
         """Admit an envelope; a session that is new or closed is started by it."""
 
         async def call() -> Ticket:
-            return await self._temporal.execute_update_with_start_workflow(
+            return await self._temporal().execute_update_with_start_workflow(
                 Session.admit,
                 envelope,
                 start_workflow_operation=self._start(key, agent),
@@ -73,7 +73,7 @@ class SessionWorkflows:
         """Ask for a reset; the outbox tells when it is done, with `request_id`."""
 
         async def call() -> None:
-            await self._temporal.execute_update_with_start_workflow(
+            await self._temporal().execute_update_with_start_workflow(
                 Session.reset,
                 request_id,
                 start_workflow_operation=self._start(key, agent),
@@ -96,7 +96,7 @@ class SessionWorkflows:
         """Wake a session that waits for a person; one that is closed waits for nobody."""
 
         async def call() -> None:
-            await self._handle(session_key).execute_update(
+            await self._handle(session_key).signal(
                 Session.approval_decided, rpc_timeout=RPC_TIMEOUT
             )
 
@@ -112,7 +112,7 @@ class SessionWorkflows:
         return await _persist(_unless_closed(call, False))
 
     def _handle(self, session_key: str) -> WorkflowHandle[Session, None]:
-        return self._temporal.get_workflow_handle_for(Session.run, workflow_id(session_key))
+        return self._temporal().get_workflow_handle_for(Session.run, workflow_id(session_key))
 
     def _start(self, key: SessionKey, agent: str) -> WithStartWorkflowOperation[Session, None]:
         shown = {"PerdureAgent": agent, "PerdureKind": key.kind, "PerdureState": State.IDLE}

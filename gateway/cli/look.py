@@ -157,7 +157,7 @@ async def _client(home: Path | None) -> AsyncIterator[SessionClient]:
     from gateway.client import SessionClient
     from perdure.config import load_settings
 
-    async with SessionClient.connect(load_settings(home)) as client:
+    async with SessionClient.connect(load_settings(home), reading=True) as client:
         yield client
 
 

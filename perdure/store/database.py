@@ -19,7 +19,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import URL, Connection
+from sqlalchemy.exc import DBAPIError
 
+from perdure.domain.errors import Unavailable
 from perdure.store import dialect
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -57,9 +59,18 @@ class Database:
 
         Raises:
             InvalidArgument: for a URL that Perdure does not run on.
+            Unavailable: when the database is damaged, locked, or cannot be written.
         """
         database = cls(dialect.parse_url(url))
-        await asyncio.get_running_loop().run_in_executor(database._writing, database._migrate)
+        try:
+            await asyncio.get_running_loop().run_in_executor(database._writing, database._migrate)
+        except (DBAPIError, OSError) as error:
+            await database.close()
+            why = error.orig if isinstance(error, DBAPIError) else error
+            raise Unavailable(
+                f"The store at {database.url.database} cannot be opened: {why}.",
+                "Is the disk full or read-only? A damaged file must be restored from a copy.",
+            ) from error
         return database
 
     async def read(
