@@ -18,7 +18,7 @@ from activities.bindings import Bindings
 from activities.heartbeat import absorb_stop, heartbeating
 from activities.toolboxes import Toolboxes
 from perdure.config import Settings
-from perdure.domain.approvals import Approval
+from perdure.domain.approvals import Approval, ApprovalState
 from perdure.domain.errors import Code, InvalidArgument, PerdureError, Refusal
 from perdure.domain.labels import Label, join
 from perdure.domain.messages import ToolCall
@@ -197,7 +197,9 @@ def _wrote(spec: ToolSpec, arguments: BaseModel) -> str | None:
 
 
 def _waiting(approval: Approval) -> Waiting:
-    seconds = (approval.expires_at - now()).total_seconds()
+    seconds = 0.0  # somebody decided meanwhile: look again
+    if approval.state is ApprovalState.PENDING:
+        seconds = (approval.expires_at - now()).total_seconds()
     return Waiting(approval_id=approval.id, seconds=max(seconds, 0.0))
 
 

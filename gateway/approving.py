@@ -9,7 +9,7 @@ import json
 
 from gateway.workflows import SessionWorkflows
 from perdure.domain.approvals import Approval
-from perdure.domain.errors import InvalidArgument
+from perdure.domain.errors import Conflict, InvalidArgument
 from perdure.store import Store
 
 
@@ -26,9 +26,15 @@ async def decide(
     """See `SessionClient.decide`."""
     if arguments is not None:
         _check(arguments, approve)
-    approval = await store.approvals.decide(
-        approval_id, approve=approve, by=by, note=reason, changed=arguments
-    )
+    try:
+        approval = await store.approvals.decide(
+            approval_id, approve=approve, by=by, note=reason, changed=arguments
+        )
+    except Conflict:
+        # Whoever decided may have died, or lost Temporal, before the session was woken.
+        known = await store.approvals.get(approval_id)
+        await workflows.approval_decided(known.session_key)
+        raise
     await workflows.approval_decided(approval.session_key)
     return approval
 

@@ -147,7 +147,7 @@ class Guard:
         if blocked is not None:
             return ruling.refused(blocked.reason, blocked.decided_by)
         asked = next((one for one in decisions if one.action is Action.REQUIRE_APPROVAL), None)
-        if asked is not None and approval is None:
+        if asked is not None and (approval is None or approval.state is ApprovalState.PENDING):
             timeout = self._settings.policy.approval_timeout
             return ruling.asking(asked.reason, asked.decided_by, timeout)
         if approval is not None and approval.state is not ApprovalState.APPROVED:

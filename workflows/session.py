@@ -102,10 +102,13 @@ class Session:
         self._updates += 1
         return self._engine.interrupt()
 
-    @workflow.update
-    async def approval_decided(self) -> None:
-        """Look at the store again: a person has decided on a call that waits. Never waits."""
-        self._updates += 1
+    @workflow.signal
+    def approval_decided(self, *_: Any) -> None:
+        """Look at the store again: a person has decided on a call that waits.
+
+        A signal is kept while no worker runs, and nobody needs an answer.
+        """
+        self._signals += 1
         self._engine.decided()
 
     @workflow.update

@@ -129,6 +129,14 @@ def ask(
     return approval
 
 
+def expire(session: SessionWriter, trail: Trail, approval: Approval) -> None:
+    """Record that nobody decided on a call in time."""
+    row = _row(session.connection, approval.id)
+    if row.state == ApprovalState.PENDING:
+        _settle(session, row, ApprovalState.EXPIRED)
+        trail.append(session.connection, _entry(approval, Label(session.row.label)))
+
+
 def withdraw(session: SessionWriter, turn: int) -> None:
     """Withdraw what a turn that ends still waits for."""
     waiting = {"key": session.key, "of_turn": turn}
@@ -151,7 +159,11 @@ def _settle(
         .where(approvals.c.id == row.id)
         .values(state=state, decided_at=now(), **decision)
     )
-    session.change(state=SessionState.RUNNING)
+    waiting = select(func.count()).where(
+        approvals.c.session_key == row.session_key, approvals.c.state == ApprovalState.PENDING
+    )
+    if not session.connection.scalar(waiting):
+        session.change(state=SessionState.RUNNING)
     session.tell(
         EventKind.APPROVAL_DECIDED,
         turn=row.turn,
@@ -191,16 +203,20 @@ def _decide(
 
 def _entry(approval: Approval, label: Label) -> AuditEntry:
     arguments = from_json(approval.changed or approval.arguments or "{}")
+    reason = approval.note or ""
+    if approval.changed is not None:
+        reason = f"Approved with changed arguments. {reason}".strip()
+    person = f"person:{approval.decided_by}"
     return AuditEntry(
         hook="APPROVAL",
         session_key=approval.session_key,
         turn=approval.turn,
         step=approval.step,
         decision=approval.state,
-        decided_by=f"person:{approval.decided_by}",
+        decided_by=person if approval.decided_by else "timeout",
         label_before=label,
         label_after=label,
-        reason=approval.note or "",
+        reason=reason,
         arguments=redact_arguments(arguments),
     )
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from perdure.audit import AuditEntry
-from perdure.domain.approvals import Approval
+from perdure.domain.approvals import Approval, ApprovalState
 from perdure.domain.errors import NotFound
 from perdure.domain.labels import Label, join
 from perdure.domain.messages import Frozen, Role, ToolCall
@@ -159,10 +159,12 @@ def _claim(connection: Connection, trail: Trail, request: ToolRequest, ruling: R
     earlier = connection.execute(_READ_CLAIM, _place(request)).one_or_none()
     if earlier is not None and earlier.status is not None:
         return Claim(call=call, sealed=earlier.status, earlier=earlier.claims)
-    if ruling.verdict is Verdict.ASK:
+    approval = None
+    if ruling.verdict is not Verdict.RUN:
         approval = approvals.of_call(connection, request)
-        if approval is not None:  # another attempt asked
-            return Claim(call=call, waiting=approval)
+    if ruling.verdict is Verdict.ASK and approval is not None:
+        # Another attempt asked, or another call was decided.
+        return Claim(call=call, waiting=approval)
     for entry in ruling.entries:
         trail.append(connection, entry)
     if ruling.verdict is Verdict.ASK:
@@ -176,6 +178,9 @@ def _claim(connection: Connection, trail: Trail, request: ToolRequest, ruling: R
                 timeout=ruling.timeout,
             )
         return Claim(call=call, waiting=asked)
+    if approval is not None and approval.state is ApprovalState.EXPIRED:
+        with SessionWriter(connection, request.session_key) as session:
+            approvals.expire(session, trail, approval)
     if earlier is None:
         connection.execute(
             _ADD_CLAIM,
