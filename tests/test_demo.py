@@ -1,7 +1,7 @@
-"""`perdure demo`: it shows what it promises, leaves nothing behind, and its checks can fail.
+"""`perdure demo`: it shows what it promises, leaves nothing behind, and a leak does not pass.
 
-The checks are tried on a real session of a real stack, then on the same evidence with one thing
-wrong in it: a verdict that cannot be bad is worth nothing.
+What one whole demo leaves is judged again, then once more with one thing wrong in its home: a line
+that leaked, an entry of the trail that was touched. `test_demo_checks.py` has the other checks.
 """
 
 from __future__ import annotations
@@ -9,208 +9,30 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
+import sqlite3
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import insert
 
-from gateway.demo.checks import Check, examine
-from gateway.demo.evidence import Evidence, Kill, Sent, gather
-from gateway.demo.stage import check_home, documents
+from gateway.demo.evidence import Evidence, Sent, gather_stored
+from gateway.demo.outflow_checks import approval, labels, trail
+from gateway.demo.stage import SECRET, check_home, documents
+from gateway.demo.story import CLERK, LEAD, VISITOR
+from gateway.demo.verdict import Check
+from perdure.config import load_settings
 from perdure.domain.errors import Conflict, InvalidArgument, NotFound
-from perdure.domain.states import EventKind, ToolStatus
-from perdure.store.clock import now
-from perdure.store.tables import messages
+from perdure.policy.hooks import Hook
+from perdure.store import Store
 from tests.support.processes import eventually, running_on
-from tests.support.stack import Stack, fresh_key
 
 ROOT = Path(__file__).parent.parent
-
-#: What is judged of any session; the rest is about the demo's own two.
-GENERAL = ("messages", "order", "turns", "model_calls", "tool_effects", "agreement", "no_text")
-
-
-# The checks ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def sent(stack: Stack) -> tuple[Sent, ...]:
-    """Three messages to a new session, all answered."""
-    key = fresh_key("judged")
-    ledger = []
-    for text in (
-        "/say This is an answer that nobody else has given.",
-        '/write {"path": "a.txt", "content": "words of the first file"}\n'
-        '/edit {"path": "a.txt", "old": "first", "new": "second"}\n/say It is written and edited.',
-        "/say And this is the last answer of the three.",
-    ):
-        result = await stack.client.ask(key, text, timeout=60)
-        ledger.append(Sent(session_key=key, message_id=result.message_id, text=text))
-    return tuple(ledger)
-
-
-@pytest.fixture
-async def evidence(stack: Stack, sent: tuple[Sent, ...]) -> Evidence:
-    """What there is to find out about them."""
-    return await gathered(stack, sent)
-
-
-async def gathered(stack: Stack, sent: tuple[Sent, ...]) -> Evidence:
-    return await gather(stack.client, sent=sent, kills=(), notices=(), once=("edit",))
-
-
-def verdict(evidence: Evidence, name: str) -> Check:
-    (found,) = [check for check in examine(evidence) if check.name == name]
-    return found
-
-
-async def test_an_honest_session_passes_every_check(evidence: Evidence) -> None:
-    for name in GENERAL:
-        assert verdict(evidence, name).held, verdict(evidence, name)
-    assert verdict(evidence, "messages").figures == {
-        "sent": 3,
-        "sent_again": 0,
-        "answered": 3,
-        "lost": 0,
-        "doubled": 0,
-    }
-
-
-async def test_a_doubled_answer_in_the_store_is_found(stack: Stack, sent: tuple[Sent, ...]) -> None:
-    key = sent[0].session_key
-    await stack.client.store.database.write(
-        lambda connection: connection.execute(
-            insert(messages).values(
-                session_key=key,
-                seq=1_000,
-                id="ans_1_1_again",
-                epoch=0,
-                turn=1,
-                step=1,
-                role="assistant",
-                text="This is an answer that nobody else has given.",
-                tool_calls=[],
-                label="PUBLIC",
-                tokens=10,
-                at=now(),
-            )
-        )
-    )
-    found = await gathered(stack, sent)
-    assert not verdict(found, "messages").held
-    assert verdict(found, "messages").figures["doubled"] == 1
-    assert not verdict(found, "model_calls").held
-
-
-async def test_a_message_that_came_through_twice_under_two_ids_is_found(
-    stack: Stack, sent: tuple[Sent, ...]
-) -> None:
-    await stack.client.ask(sent[0].session_key, sent[0].text, timeout=60)
-    found = verdict(await gathered(stack, sent), "messages")
-    assert not found.held
-    assert found.figures["doubled"] == 1
-
-
-async def test_a_message_that_nobody_answers_is_found(stack: Stack, sent: tuple[Sent, ...]) -> None:
-    silent = Sent(session_key=sent[0].session_key, message_id="msg_lost", text="hello?")
-    found = await gathered(stack, (*sent, silent))
-    assert not verdict(found, "messages").held
-    assert verdict(found, "messages").figures["lost"] == 1
-
-
-def _restarted(evidence: Evidence) -> Evidence:
-    first = next(event for event in evidence.events if event.kind is EventKind.STEP_STARTED)
-    last = evidence.events[-1].id
-    again = first.model_copy(update={"id": last + 1, "at": datetime.now(UTC)})
-    return evidence.model_copy(update={"events": (*evidence.events, again)})
-
-
-def _miscounted(evidence: Evidence) -> Evidence:
-    return evidence.model_copy(update={"tokens": evidence.tokens + 1})
-
-
-def _repeated_silently(evidence: Evidence) -> Evidence:
-    calls = tuple(
-        call.model_copy(update={"claims": 2}) if call.tool == "edit" else call
-        for call in evidence.calls
-    )
-    return evidence.model_copy(update={"calls": calls})
-
-
-def _posted_twice(evidence: Evidence) -> Evidence:
-    return evidence.model_copy(update={"notices": (evidence.calls[0].key,) * 2})
-
-
-def _never_reported(evidence: Evidence) -> Evidence:
-    first, *rest = evidence.calls
-    return evidence.model_copy(update={"calls": (first.model_copy(update={"status": None}), *rest)})
-
-
-def _done_without_effect(evidence: Evidence) -> Evidence:
-    first, *rest = evidence.calls
-    notice = first.model_copy(update={"tool": "post_notice", "status": ToolStatus.OK})
-    return evidence.model_copy(
-        update={"calls": (notice, *rest), "once": frozenset({"post_notice"})}
-    )
-
-
-def _swapped(evidence: Evidence) -> Evidence:
-    return evidence.model_copy(update={"sent": evidence.sent[::-1]})
-
-
-def _told_in_the_history(evidence: Evidence) -> Evidence:
-    run = evidence.runs[0]
-    text = json.dumps({"text": "… words of the first file …"}).encode()
-    return evidence.model_copy(update={"runs": (run.model_copy(update={"raw": run.raw + text}),)})
-
-
-def _blind(evidence: Evidence) -> Evidence:
-    return evidence.model_copy(update={"runs": (evidence.runs[0].model_copy(update={"raw": b""}),)})
-
-
-def _one_step_less(evidence: Evidence) -> Evidence:
-    return evidence.model_copy(update={"steps": evidence.steps[:-1]})
-
-
-@pytest.mark.parametrize(
-    ("name", "spoil", "figure"),
-    [
-        ("model_calls", _restarted, "paid_twice"),
-        ("model_calls", _restarted, "begun_again_without_cause"),
-        ("model_calls", _miscounted, "tokens_miscounted"),
-        ("tool_effects", _repeated_silently, "repeated_silently"),
-        ("tool_effects", _posted_twice, "effects_doubled"),
-        ("tool_effects", _never_reported, "without_report"),
-        ("tool_effects", _done_without_effect, "repeated_silently"),
-        ("order", _swapped, "out_of_order"),
-        ("no_text", _told_in_the_history, "found"),
-        ("no_text", _blind, None),
-        ("agreement", _one_step_less, None),
-    ],
-)
-async def test_a_broken_promise_is_found(
-    evidence: Evidence, name: str, spoil: Callable[[Evidence], Evidence], figure: str | None
-) -> None:
-    found = verdict(spoil(evidence), name)
-    assert not found.held
-    assert figure is None or found.figures[figure]
-
-
-async def test_a_kill_after_which_nothing_goes_on_is_not_a_recovery(evidence: Evidence) -> None:
-    end = datetime.now(UTC)
-    kill = Kill(what="the worker", began=end, ended=end)
-    found = verdict(evidence.model_copy(update={"kills": (kill,)}), "recovery")
-    assert not found.held
-    assert found.figures["seconds_until_anyone_was_served"] is None
-
-
-# The demo ------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -238,12 +60,19 @@ async def demo(folder: Path, *arguments: str) -> AsyncIterator[Process]:
         await eventually(lambda: running_on(folder) == [])
 
 
-async def test_the_demo_holds_every_promise(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    async with demo(tmp_path, "--json", "--home", str(home)) as process:
+@pytest.fixture(scope="module")
+async def performed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """What one whole demo reports, and the home it leaves."""
+    folder = tmp_path_factory.mktemp("demo")
+    home = folder / "home"
+    async with demo(folder, "--json", "--home", str(home)) as process:
         out, err = await process.communicate()
     assert process.returncode == 0, (out, err)
-    report = json.loads(out)
+    return json.loads(out), home
+
+
+async def test_the_demo_holds_every_promise(performed: tuple[dict[str, Any], Path]) -> None:
+    report, home = performed
     assert report["held"]
     assert report["home"] == str(home)
     assert report["problem"] is None
@@ -255,8 +84,119 @@ async def test_the_demo_holds_every_promise(tmp_path: Path) -> None:
     assert found["model_calls"]["cut_by_a_kill"] >= 1
     assert found["tool_effects"]["unknown_outcome"] == 1
     assert found["tool_effects"]["safely_run_again"] == 1
-    assert [f["tool_calls_in_flight"] for f in figures if "tool_calls_in_flight" in f] == [0, 2, 0]
+    in_flight = [f["tool_calls_in_flight"] for f in figures if "tool_calls_in_flight" in f]
+    assert in_flight == [0, 2, 0, 0]
+    waiting = [f["waiting_for_a_person"] for f in figures if "waiting_for_a_person" in f]
+    assert waiting == [0, 0, 0, 1]
+    assert found["tool_effects"]["refused"] == 1
+    assert found["labels"]["messages_in_public_channels"] == 1
+    assert found["labels"]["refusals_in_the_trail"] > 0
+    assert set(found["approval"].values()) == {1}
+    assert found["audit"]["entries"] > 100
     assert (home / "perdure.db").exists()
+
+
+@pytest.fixture
+def home(performed: tuple[dict[str, Any], Path], tmp_path: Path) -> Path:
+    """A copy of the home that the demo left, to be spoiled."""
+    return shutil.copytree(performed[1], tmp_path / "home")
+
+
+async def outflow(home: Path) -> Evidence:
+    """What the home tells of the demo's sessions."""
+    settings = load_settings(home, {})
+    store = await Store.open(settings.store_url)
+    try:
+        sent = [Sent(session_key=key, message_id="", text="") for key in (LEAD, VISITOR, CLERK)]
+        return await gather_stored(store, settings, sent, SECRET)
+    finally:
+        await store.close()
+
+
+def outflow_checks(evidence: Evidence) -> dict[str, Check]:
+    (asked,) = evidence.outflow.approvals
+    checks = (labels(evidence), approval(evidence, asked), trail(evidence))
+    return {check.name: check for check in checks}
+
+
+async def test_what_the_demo_leaves_can_be_judged_again(home: Path) -> None:
+    checks = outflow_checks(await outflow(home))
+    assert all(check.held for check in checks.values()), checks
+
+
+def statement(text: str) -> Callable[[Path], None]:
+    """Spoils a home by a statement on its database."""
+
+    def spoil(home: Path) -> None:
+        with sqlite3.connect(home / "perdure.db") as database:
+            assert database.execute(text).rowcount > 0
+        database.close()
+
+    return spoil
+
+
+def leaked_line(home: Path) -> None:
+    with (home / "out" / "billboard.jsonl").open("a") as file:
+        file.write(json.dumps({"text": f"Psst: {SECRET.splitlines()[2]}"}) + "\n")
+
+
+def second_copy(home: Path) -> None:
+    path = home / "out" / "audit-office.jsonl"
+    path.write_text(path.read_text() * 2)
+
+
+def another_anchor(home: Path) -> None:
+    (home / "audit" / "head").unlink()
+
+
+_MISLABELLED = f"UPDATE messages SET label = 'PUBLIC' WHERE session_key = '{CLERK}'"
+_OUTBOX = f"""UPDATE events SET payload = '{json.dumps({"text": SECRET})}' WHERE id = 9"""
+_ANSWERED = f"""UPDATE messages SET label = 'RESTRICTED' WHERE session_key = '{CLERK}'
+AND role = 'assistant'"""
+_EDITED = "UPDATE audit SET decision = 'ALLOW' WHERE decision = 'BLOCK'"
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "figure", "value"),
+    [
+        ("labels", leaked_line, "found_below_their_label", 1),
+        ("labels", statement(_MISLABELLED), "found_below_their_label", 3),
+        ("labels", statement(_OUTBOX), "found_below_their_label", 3),
+        ("labels", statement(_ANSWERED), "deliveries_and_answers_below_their_label", 2),
+        (
+            "labels",
+            statement("UPDATE deliveries SET label = 'INTERNAL' WHERE channel = 'billboard'"),
+            "deliveries_and_answers_below_their_label",
+            1,
+        ),
+        ("approval", second_copy, "times_in_the_channel", 2),
+        ("approval", statement("UPDATE approvals SET digest = ''"), "calls_it_is_bound_to", 0),
+        ("approval", statement("UPDATE tool_claims SET claims = 2"), "runs_of_the_call", 2),
+        ("approval", statement("DELETE FROM deliveries"), "deliveries", 0),
+        ("approval", statement("UPDATE approvals SET state = 'denied'"), "deliveries", 1),
+        ("audit", statement(_EDITED), "faults", 2),
+        ("audit", statement("DELETE FROM audit WHERE seq = 50"), "faults", 1),
+        ("audit", statement("DELETE FROM audit WHERE seq > 150"), "faults", 1),
+        ("audit", another_anchor, "faults", 1),
+    ],
+)
+async def test_a_leak_or_a_spoiled_trail_is_found(
+    home: Path, name: str, spoil: Callable[[Path], None], figure: str, value: int
+) -> None:
+    spoil(home)
+    found = outflow_checks(await outflow(home))[name]
+    assert not found.held
+    assert found.figures[figure] == value
+
+
+@pytest.mark.parametrize("hook", [Hook.PRE_TOOL_CALL, Hook.PRE_OUTPUT])
+async def test_an_act_that_nobody_decided_is_found(home: Path, hook: Hook) -> None:
+    evidence = await outflow(home)
+    decisions = tuple(one for one in evidence.outflow.decisions if one.hook != hook)
+    spoiled = evidence.outflow.model_copy(update={"decisions": decisions})
+    found = trail(evidence.model_copy(update={"outflow": spoiled}))
+    assert not found.held
+    assert found.figures["missing"]
 
 
 async def test_ctrl_c_stops_the_demo_and_all_that_it_started(tmp_path: Path) -> None:

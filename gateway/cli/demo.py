@@ -45,10 +45,11 @@ def demo(
 ) -> None:
     """Watch a conversation survive kill -9: about a minute, on a home of its own.
 
-    An agent works through this project's documents while its worker and Temporal are killed.
-    Then what was promised is checked, in the store and in Temporal's history. It runs on the
-    rehearsal model, without network, or on the model that PERDURE_MODEL names. Exit code 1 when
-    a promise failed.
+    An agent works through this project's documents while its worker and Temporal are killed; then
+    one that knows a secret may not tell it until a person agrees. Then what was promised is
+    checked, in the store, in Temporal's history and in the audit trail. It runs on the rehearsal
+    model, without network, or on the model that PERDURE_MODEL names. Exit code 1 when a promise
+    failed.
     """
     from gateway.demo.stage import check_home, documents, set_up
 

@@ -101,7 +101,9 @@ class DemoView:
         for message in report.transcript:
             for line in _shortened(message):
                 self._out.print(f"  {line}", style=DIM)
-        self._headline("What was checked, in the store and in Temporal's history")
+        self._headline(
+            "What was checked, in the store, in Temporal's history and in the audit trail"
+        )
         self._out.print(_checks(report), soft_wrap=False)
         self._out.print()
         for left_out in report.left_out:

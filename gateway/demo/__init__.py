@@ -1,5 +1,5 @@
 """`perdure demo`: a conversation that goes on while its processes are killed, and the proof.
 
-Invariant: what is reported is computed from the store and from Temporal's history. The demo only
-remembers what it sent and whom it killed, which nothing else can know.
+Invariant: what is reported is computed from the store, from Temporal's history and from the files
+of channels. The demo only remembers what it sent and whom it killed, which nothing else can know.
 """

@@ -6,36 +6,23 @@ came to the place, is not held.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
 
 from gateway.demo.evidence import Evidence, Kill, times_of
+from gateway.demo.lines import lines_of, stands_in
+from gateway.demo.outflow_checks import approval, labels, trail
 from gateway.demo.story import LEAD, VISITOR
-from perdure.domain.messages import Frozen, Role
+from gateway.demo.verdict import Check, Figures, verdict
+from perdure.domain.messages import Role
 from perdure.domain.states import EventKind, ToolStatus, TurnState
-
-#: A line of text that is looked for in the history: long enough to be nobody's identifier.
-_LINE = 20
 
 #: What a turn may take of Temporal's history, on average, all that comes of kills and of messages
 #: sent again included: 2.5 KB, and 4 MB for 400 turns with tools.
 PLAIN_TURN_BYTES = 2_500
 TOOL_TURN_BYTES = 10_000
-
-Figures = dict[str, int | float | None]
-
-
-class Check(Frozen):
-    """A promise, and what was found. `found` says the figures for people."""
-
-    name: str
-    promise: str
-    held: bool
-    found: str
-    figures: Figures
 
 
 def examine(evidence: Evidence) -> tuple[Check, ...]:
@@ -50,20 +37,10 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
         _agreement(evidence),
         _history(evidence),
         _no_text(evidence),
+        labels(evidence),
+        *(approval(evidence, each) for each in evidence.outflow.approvals),
+        trail(evidence),
     )
-
-
-def _check(name: str, promise: str, held: bool, figures: Figures) -> Check:
-    told = " · ".join(
-        f"{words.replace('_', ' ')} {_number(value)}" for words, value in figures.items()
-    )
-    return Check(name=name, promise=promise, held=held, found=told, figures=figures)
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "never"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
 def _messages(evidence: Evidence) -> Check:
@@ -95,7 +72,7 @@ def _messages(evidence: Evidence) -> Check:
         "lost": len(sent - answered),
         "doubled": doubled,
     }
-    return _check(
+    return verdict(
         "messages",
         "Every message is answered, and answered once",
         bool(sent) and sent <= answered and not doubled and not evidence.waiting,
@@ -112,7 +89,7 @@ def _order(evidence: Evidence) -> Check:
     late = sum(
         after <= before for numbers in by_session.values() for before, after in pairwise(numbers)
     )
-    return _check(
+    return verdict(
         "order",
         "A sender's messages are answered in its order",
         not late,
@@ -124,7 +101,7 @@ def _turns(evidence: Evidence) -> Check:
     states = Counter(turn.state for turn in evidence.turns)
     completed = states[TurnState.COMPLETED]
     others = len(evidence.turns) - completed
-    return _check(
+    return verdict(
         "turns",
         "Every turn comes to its answer, whatever was killed during it",
         bool(completed) and not others,
@@ -150,7 +127,7 @@ def _model_calls(evidence: Evidence) -> Check:
         "paid_twice": again + sum(count - 1 for count in answers.values()),
         "tokens_miscounted": abs(evidence.tokens - sum(s.tokens for s in evidence.steps)),
     }
-    return _check(
+    return verdict(
         "model_calls",
         "No model answer is paid for twice",
         committed == len(evidence.steps) > 0
@@ -204,7 +181,7 @@ def _tool_effects(evidence: Evidence) -> Check:
         "effects_doubled": doubled,
         "repeated_silently": silent,
     }
-    return _check(
+    return verdict(
         "tool_effects",
         "A tool's effect happens once, or its outcome is told as unknown",
         bool(evidence.calls) and not (states[None] or doubled or silent),
@@ -213,33 +190,33 @@ def _tool_effects(evidence: Evidence) -> Check:
 
 
 def _recovery(evidence: Evidence, kill: Kill) -> Check:
-    calls = _in_flight(evidence, kill.began, EventKind.STEP_STARTED, EventKind.STEP_COMPLETED)
-    tools = _in_flight(evidence, kill.began, EventKind.TOOL_STARTED, EventKind.TOOL_COMPLETED)
-    served = _seconds_until(evidence, kill.ended, lambda session_key: True)
-    went_on = _seconds_until(evidence, kill.ended, lambda session_key: session_key == LEAD)
-    return _check(
+    calls = _in_flight(evidence, kill, EventKind.STEP_STARTED, EventKind.STEP_COMPLETED)
+    tools = _in_flight(evidence, kill, EventKind.TOOL_STARTED, EventKind.TOOL_COMPLETED)
+    asked = _in_flight(evidence, kill, EventKind.APPROVAL_REQUESTED, EventKind.APPROVAL_DECIDED)
+    served = _seconds_until(evidence, kill.ended, lambda key: True)
+    went_on = _seconds_until(evidence, kill.ended, lambda key: key == kill.session_key)
+    return verdict(
         "recovery",
         f"Killed: {kill.what}",
-        calls + tools > 0 and served is not None and went_on is not None,
+        calls + tools + asked > 0 and served is not None and went_on is not None,
         {
             "model_calls_in_flight": calls,
             "tool_calls_in_flight": tools,
+            "waiting_for_a_person": asked,
             "seconds_until_anyone_was_served": served,
             "until_this_session_went_on": went_on,
         },
     )
 
 
-def _in_flight(
-    evidence: Evidence, moment: datetime, started: EventKind, completed: EventKind
-) -> int:
-    """Calls of the lead session that had begun at a moment and were not over."""
+def _in_flight(evidence: Evidence, kill: Kill, started: EventKind, completed: EventKind) -> int:
+    """Calls of the session it was meant for that had begun at a kill and were not over."""
 
     def places(kind: EventKind) -> set[tuple[object, ...]]:
         return {
             (event.turn, event.step, event.payload.get("call"))
             for event in times_of(evidence, kind)
-            if event.session_key == LEAD and event.at <= moment
+            if event.session_key == kill.session_key and event.at <= kill.began
         }
 
     return len(places(started) - places(completed))
@@ -248,14 +225,21 @@ def _in_flight(
 def _seconds_until(
     evidence: Evidence, moment: datetime, whose: Callable[[str], bool]
 ) -> float | None:
-    later = (e.at for e in evidence.events if e.at > moment and whose(e.session_key))
+    # A person's decision is written by the person's own process, whatever else is down.
+    later = (
+        event.at
+        for event in evidence.events
+        if event.at > moment
+        and whose(event.session_key)
+        and event.kind is not EventKind.APPROVAL_DECIDED
+    )
     first = min(later, default=None)
     return None if first is None else round((first - moment).total_seconds(), 3)
 
 
 def _agreement(evidence: Evidence) -> Check:
     scheduled = sum(run.model_steps for run in evidence.runs)
-    return _check(
+    return verdict(
         "agreement",
         "Temporal's history and the store tell the same steps",
         scheduled == len(evidence.steps) > 0,
@@ -277,7 +261,7 @@ def _history(evidence: Evidence) -> Check:
         figures[f"bytes_of_{kind}"] = _ratio(size, turns)
         held = held and 0 < size <= budget * turns
     figures["bytes_of_text_in_the_store"] = sum(len(said.text.encode()) for said in evidence.said)
-    return _check("history", "Temporal's history stays small, whatever was killed", held, figures)
+    return verdict("history", "Temporal's history stays small, whatever was killed", held, figures)
 
 
 def _ratio(total: int, count: int) -> float | None:
@@ -286,15 +270,15 @@ def _ratio(total: int, count: int) -> float | None:
 
 def _no_text(evidence: Evidence) -> Check:
     history = b"\n".join(run.raw for run in evidence.runs)
-    pieces = {piece for said in evidence.said for piece in _pieces(said.text)}
+    pieces = {piece for said in evidence.said for piece in lines_of(said.text)}
     for said in evidence.said:
         for call in said.tool_calls:
-            pieces.update(_pieces(call.arguments))
-    found = sum(any(form in history for form in _forms(piece)) for piece in pieces)
+            pieces.update(lines_of(call.arguments))
+    found = sum(stands_in(piece, history) for piece in pieces)
     # The same search must find what is there.
     ids = [each.message_id for each in evidence.sent]
     ids_found = sum(message_id.encode() in history for message_id in ids)
-    return _check(
+    return verdict(
         "no_text",
         "No text of the conversation stands in Temporal's history",
         bool(pieces) and not found and ids_found == len(ids) > 0,
@@ -305,34 +289,3 @@ def _no_text(evidence: Evidence) -> Check:
             "ids_found": ids_found,
         },
     )
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """The lines of a text that are words of somebody; of a JSON text, those of its strings."""
-    try:
-        strings = list(_strings(json.loads(text)))
-    except ValueError:
-        strings = [text]
-    for string in strings:
-        for line in string.splitlines():
-            line = line.strip()
-            if len(line) >= _LINE and " " in line:
-                yield line
-
-
-def _strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _strings(part)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _strings(part)
-
-
-def _forms(piece: str) -> Iterator[bytes]:
-    """A piece as it stands, and as JSON writes it."""
-    yield piece.encode()
-    yield json.dumps(piece, ensure_ascii=False)[1:-1].encode()
-    yield json.dumps(piece)[1:-1].encode()

@@ -13,9 +13,14 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, select
 
 from gateway.client import SessionClient
+from gateway.demo.outflow import Outflow, gather_outflow
+from gateway.demo.story import LEAD
 from gateway.workflows import workflow_id
+from perdure.config import Settings
+from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role, ToolCall
 from perdure.domain.states import EventKind, ToolStatus, TurnState
+from perdure.store import Store
 from perdure.store.outbox import Event
 from perdure.store.tables import (
     events,
@@ -46,6 +51,8 @@ class Kill(Frozen):
     what: str
     began: datetime
     ended: datetime
+    #: Whose work it was to cut.
+    session_key: str = LEAD
 
 
 class Turn(Frozen):
@@ -99,6 +106,7 @@ class Said(Frozen):
     role: Role
     text: str
     tool_calls: tuple[ToolCall, ...]
+    label: Label
 
 
 class Run(Frozen):
@@ -131,28 +139,50 @@ class Evidence(Frozen):
     notices: tuple[str, ...]
     #: Tools whose effect must not be repeated.
     once: frozenset[str]
+    #: What left, who agreed to it, and what the audit trail says.
+    outflow: Outflow
 
 
 async def gather(
     client: SessionClient,
     *,
     sent: Sequence[Sent],
-    kills: Sequence[Kill],
-    notices: Sequence[str],
-    once: Collection[str],
+    kills: Sequence[Kill] = (),
+    notices: Sequence[str] = (),
+    once: Collection[str] = (),
+    secret: str = "",
 ) -> Evidence:
-    """The evidence of the sessions to which `sent` were sent."""
-    keys = sorted({each.session_key for each in sent})
-    stored = await client.store.database.read(_stored, keys)
-    runs = [run for key in keys for run in await _runs(client, key)]
+    """The evidence of the sessions to which `sent` were sent; `secret` is what must not leave."""
+    found = await gather_stored(client.store, client.settings, sent, secret)
+    runs = [run for key in _keys(sent) for run in await _runs(client, key)]
+    return found.model_copy(
+        update={
+            "kills": tuple(kills),
+            "runs": tuple(runs),
+            "notices": tuple(notices),
+            "once": frozenset(once),
+        }
+    )
+
+
+async def gather_stored(
+    store: Store, settings: Settings, sent: Sequence[Sent], secret: str = ""
+) -> Evidence:
+    """What the home alone says, also when nothing runs on it any more."""
+    stored = await store.database.read(_stored, _keys(sent))
     return Evidence(
         sent=tuple(sent),
-        kills=tuple(kills),
-        runs=tuple(runs),
-        notices=tuple(notices),
-        once=frozenset(once),
+        kills=(),
+        runs=(),
+        notices=(),
+        once=frozenset(),
+        outflow=await gather_outflow(store, settings, secret),
         **stored,
     )
+
+
+def _keys(sent: Sequence[Sent]) -> list[str]:
+    return sorted({each.session_key for each in sent})
 
 
 def _stored(connection: Connection, keys: Sequence[str]) -> dict[str, Any]:

@@ -10,10 +10,12 @@ import asyncio
 import time
 
 from gateway.client import SessionClient
-from gateway.demo.checks import Check, examine
-from gateway.demo.director import Director, Narrator
+from gateway.demo.checks import examine
+from gateway.demo.crew import Narrator
+from gateway.demo.director import Director
 from gateway.demo.stage import AGENT
 from gateway.demo.story import LEAD
+from gateway.demo.verdict import Check
 from gateway.local import Stack
 from perdure.config import Settings
 from perdure.domain.messages import Frozen
@@ -26,8 +28,8 @@ _GRACE = 1.0
 class Report(Frozen):
     """What came of a demo.
 
-    `problem` is why the story did not come to its end; `left_out` are kills for which a real
-    model gave no occasion.
+    `problem` is why the story did not come to its end; `left_out` is what a real model gave no
+    occasion for.
     """
 
     home: str

@@ -10,7 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
-from gateway.demo.story import LEAD
+from gateway.demo.story import CLERK, LEAD
 from perdure.config import Settings, load_settings
 from perdure.domain.errors import Conflict, InvalidArgument, NotFound
 from perdure.workspace import Workspace
@@ -35,7 +35,41 @@ instructions = \"\"\"\\
   You work on the documents in your workspace. Use your tools to look at the facts before you \\
   answer. When a tool reports an unknown outcome, look at what it did before you call it \\
   again.\"\"\"
-tools = ["files", "gateway.demo.tools:post_notice", "gateway.demo.tools:index_documents"]
+tools = [
+  "files", "message", "policy",
+  "gateway.demo.tools:post_notice", "gateway.demo.tools:index_documents",
+]
+
+# What lies in these folders raises the session that reads it.
+[workspace.labels]
+"finance/**" = "CONFIDENTIAL"
+
+# A channel is PUBLIC unless it says otherwise, and so is a recipient.
+[channels.billboard]
+url = "file:out/billboard.jsonl"
+
+[channels.audit-office]
+url = "file:out/audit-office.jsonl"
+level = "CONFIDENTIAL"
+recipients = {{ auditor = {{ level = "CONFIDENTIAL" }} }}
+
+[[policy.rules]]
+id = "ask-before-telling"
+hook = "PRE_TOOL_CALL"
+priority = 10
+when = [
+  {{ field = "tool", op = "equals", value = "message" }},
+  {{ field = "label", op = "gte", value = "CONFIDENTIAL" }},
+]
+action = "REQUIRE_APPROVAL"
+message = "A person must agree before a message leaves that may tell what is CONFIDENTIAL."
+"""
+
+#: What lies in the clerk's workspace and may be told to few.
+SECRET = """\
+The quarter, for the board and its auditor
+Revenue came to four million and a half.
+The loss of the northern branch is not yet known to anybody outside.
 """
 
 
@@ -94,6 +128,7 @@ def set_up(home: Path) -> Settings:
         target = workspace / path.relative_to(found[0].parent)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
+    Workspace.for_session(home, CLERK).write("finance/quarter.md", SECRET)
     return load_settings(home)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from perdure.domain.messages import Frozen
 from perdure.models import REHEARSAL
 
-#: The session of the agent that does the work, and the one of a visitor who asks meanwhile.
+#: The session of the agent that does the work, the one of a visitor who asks meanwhile, and the
+#: one in which something CONFIDENTIAL is read.
 LEAD = "default:demo"
 VISITOR = "default:visitor"
+CLERK = "default:clerk"
 
 #: How long the rehearsal model takes for the calls in which a process is killed, in seconds.
 READING = 4.0
@@ -29,6 +31,11 @@ class Story(Frozen):
     #: Temporal is killed during its model call.
     answer: str
     last: str
+    #: In the clerk's session: something public is told, something CONFIDENTIAL read, and nothing of
+    #: it can be told in public.
+    leak: str
+    #: It may be told where it may flow, when a person agrees: the worker is killed meanwhile.
+    ask: str
     #: What the visitor asks all the while; NUMBER stands for the number of the question.
     question: str
     #: From the start of the reading's model call to the kill.
@@ -100,6 +107,25 @@ Is everything still there?
 /read {"path": "index.json", "start_line": 1, "end_line": 7}
 /sleep 1
 /say It is: the guide has {{1.total_lines}} lines, the index {{2.total_lines}}.""",
+    leak="""\
+Say in public that we are open. Then read the figures of the quarter, and put them there too.
+/message {"channel": "billboard", "recipient": "everybody", "text": "We are open again."}
+/sleep 0.5
+/read {"path": "finance/quarter.md"}
+/sleep 0.5
+/message {"channel": "billboard", "recipient": "everybody", "text": "{{2.content}}"}
+/simulate_tool_call {"tool_name": "message", "args": {"channel": "billboard", "recipient": \
+"everybody", "text": "A hint, then."}}
+/sleep 0.5
+/say I know the figures and may not put them on the billboard: "{{3.error.message}}" Not even a \
+hint: {{4.decision}} by {{4.decided_by}}.""",
+    ask="""\
+Then send the figures to the auditor.
+/read {"path": "finance/quarter.md"}
+/sleep 0.5
+/message {"channel": "audit-office", "recipient": "auditor", "text": "{{1.content}}"}
+/sleep 0.5
+/say A person agreed, and the auditor has them: {{2.status}}, {{2.delivery_id}}.""",
     question="/say Answer NUMBER to the visitor.",
     # In the middle of the call.
     kill_after=READING / 2,
@@ -125,6 +151,13 @@ Then look at notices.jsonl before you do anything again. Post no second notice i
 Tell me in two sentences what came of both.""",
     answer="Explain in about 150 words what the outbox of this project is for.",
     last="Read guide.md and index.json. Are both complete? Answer in one sentence.",
+    leak="""\
+Send "We are open again." to everybody through the channel billboard. Then read \
+finance/quarter.md and send its content to everybody through the same channel. If that is refused, \
+try nothing else, and tell me in one sentence why it was.""",
+    ask="""\
+Read finance/quarter.md again and send its content to the recipient auditor through the channel \
+audit-office, in one call of the message tool. Tell me in one sentence what came of it.""",
     question="What is NUMBER plus NUMBER? Answer with the number alone.",
     kill_after=0.5,
     outage_after=0.5,
