@@ -37,7 +37,7 @@ class SessionWrites:
             label=opened.label,
             pending=opened.pending,
             # An agent that is no longer configured fails its turns, not its session.
-            **({} if agent is None else {"clearance": agent.clearance}),
+            **({} if agent is None else {"clearance": agent.clearance, "intake": agent.intake}),
             inbox_limit=limits.inbox,
             turns_per_run=limits.turns_per_run,
             step_attempts=limits.step_attempts,

@@ -12,110 +12,47 @@ import json
 from collections import deque
 from contextlib import aclosing
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Self
 
-from pydantic import Field
 from ulid import ULID
 
-from perdure.domain.messages import Frozen, ToolCall
+from gateway.live_items import (
+    ApprovalAsked,
+    ApprovalSettled,
+    LiveItem,
+    MessageDropped,
+    Restart,
+    Retrying,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from perdure.domain.messages import ToolCall
 from perdure.domain.states import TURN_ENDS, EventKind, ToolStatus
 from perdure.store import Store
 from perdure.store.deltas import LEASE, Delta
 from perdure.store.outbox import Event
-from perdure.store.transcript import TurnResult
+
+__all__ = [
+    "POLL",
+    "ApprovalAsked",
+    "ApprovalSettled",
+    "LiveItem",
+    "LiveSession",
+    "MessageDropped",
+    "Restart",
+    "Retrying",
+    "TextDelta",
+    "ToolEnded",
+    "ToolStarted",
+    "TurnEnded",
+    "TurnStarted",
+]
 
 #: Seconds between two looks for streamed text while a model speaks; it is written every 100 ms.
 POLL = 0.05
-
-
-class _Item(Frozen):
-    """`cursor` is where to go on after this item: `LiveSession(…, after=cursor)` misses nothing,
-    and tells the text of a step under way anew, after a `Restart`."""
-
-    cursor: int
-    turn: int
-
-
-class TurnStarted(_Item):
-    """A turn has taken the message that it answers."""
-
-    type: Literal["turn_started"] = "turn_started"
-    message_id: str
-
-
-class TextDelta(_Item):
-    """More text of a step."""
-
-    type: Literal["text_delta"] = "text_delta"
-    step: int
-    text: str
-
-
-class Restart(_Item):
-    """All text of this step so far is void: it is being said anew, or was never committed."""
-
-    type: Literal["restart"] = "restart"
-    step: int
-
-
-class ToolStarted(_Item):
-    """A tool call begins. `call` numbers it in its step; `arguments` is the model's JSON text."""
-
-    type: Literal["tool_started"] = "tool_started"
-    step: int
-    call: int
-    tool: str
-    arguments: str
-
-
-class ToolEnded(_Item):
-    """A tool call has its result. `error` says why when the status is not ok."""
-
-    type: Literal["tool_ended"] = "tool_ended"
-    step: int
-    call: int
-    tool: str
-    status: ToolStatus
-    seconds: float | None
-    error: str | None = None
-
-
-class Retrying(_Item):
-    """A model call has failed and is made again after `delay` seconds."""
-
-    type: Literal["retrying"] = "retrying"
-    step: int
-    attempt: int
-    delay: float
-    reason: str
-
-
-class TurnEnded(_Item):
-    """A turn is over; `result` says how, with its whole answer."""
-
-    type: Literal["turn_ended"] = "turn_ended"
-    result: TurnResult
-
-
-class MessageDropped(_Item):
-    """A waiting message was discarded, and no turn will answer it. `turn` is 0."""
-
-    type: Literal["message_dropped"] = "message_dropped"
-    message_id: str
-    reason: str
-
-
-LiveItem = Annotated[
-    TurnStarted
-    | TextDelta
-    | Restart
-    | ToolStarted
-    | ToolEnded
-    | Retrying
-    | TurnEnded
-    | MessageDropped,
-    Field(discriminator="type"),
-]
 
 
 class _Speech:
@@ -260,6 +197,13 @@ class LiveSession:
                 ]
             case EventKind.TOOL_COMPLETED:
                 return [await self._tool_ended(event)]
+            case EventKind.APPROVAL_REQUESTED:
+                names = ("call", "tool", "approval_id", "expires_at")
+                asked = {name: payload[name] for name in names}
+                return [ApprovalAsked(**here, step=step, **asked)]
+            case EventKind.APPROVAL_DECIDED:
+                told = {name: payload[name] for name in ("call", "approval_id", "state")}
+                return [ApprovalSettled(**here, step=step, **told)]
             case EventKind.MESSAGE_DROPPED:
                 told = {name: payload[name] for name in ("message_id", "reason")}
                 return [MessageDropped(**here, **told)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,24 +21,12 @@ from perdure.config import (
     effective,
     load_settings,
 )
-from perdure.config.keys import dotted, leaf_keys
+from perdure.config.keys import dotted, is_table, leaf_keys
 from perdure.config.masking import mask
 from perdure.domain.errors import InvalidArgument, NotFound
 from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label
-
-
-def load(home: Path, toml: str | bytes | None = None, environ: Mapping[str, str] = {}) -> Settings:
-    if toml is not None:
-        raw = toml if isinstance(toml, bytes) else toml.encode()
-        (home / "perdure.toml").write_bytes(raw)
-    return load_settings(home, environ)
-
-
-def refused(home: Path, toml: str | bytes | None = None, environ: Mapping[str, str] = {}) -> str:
-    with pytest.raises(InvalidArgument) as error:
-        load(home, toml, environ)
-    return str(error.value)
+from tests.support.settings import load, refused
 
 
 def sources(settings: Settings) -> dict[str, str]:
@@ -98,16 +85,23 @@ def test_perdure_config_names_another_file_which_must_exist(tmp_path: Path) -> N
 
 
 def test_every_setting_has_a_variable(tmp_path: Path) -> None:
-    toml = "[agents.main]\n[agents.code-review]\n"
+    toml = "[agents.main]\n[agents.code-review]\n[tools.read]\n[models.x]\n"
+    toml += '[channels.mail]\nurl = "file:x"\n[channels.mail.recipients.bob]\n'
     examples = {"url": "sqlite:///x.db", "address": "h:1", "clearance": "PUBLIC"}
     examples |= {"default_agent": "code-review", "tools": "a,b", "model": "x,y", "anchor": "/a"}
+    examples |= dict.fromkeys(["intake", "level", "label"], "INTERNAL") | {"secret": "s" * 16}
+    examples |= {"delivery": "at-least-once", "channels.mail.url": "console:"}
     examples |= dict.fromkeys(["max_steps", "step_attempts", "turns_per_run"], "7")
     leaves = leaf_keys(Settings, tomllib.loads(toml))
-    for key in [dotted(key) for key, _ in leaves if key != ("home",)]:
+    # The secret of a channel that has none would be refused.
+    without = {("home",), ("channels", "mail", "secret")}
+    for key in [dotted(key) for key, kind in leaves if key not in without and not is_table(kind)]:
         name = "PERDURE_" + re.sub("[.-]", "_", key).upper()
-        settings = load(tmp_path, toml, {name: examples.get(key.split(".")[-1], "1001")})
+        example = examples.get(key, examples.get(key.split(".")[-1], "1001"))
+        settings = load(tmp_path, toml, {name: example})
         changed = {entry.key for entry in effective(settings) if entry.source != "default"}
-        assert changed - {"home"} == {key}, name
+        assert changed - {"home", "channels.mail.url"} == {key} - {"channels.mail.url"}, name
+        assert settings.source(key) == f"environment {name}"
 
 
 def test_perdure_model_sets_every_agent_and_commas_make_a_fallback_chain(tmp_path: Path) -> None:
@@ -159,7 +153,7 @@ address = "http://x"
         "Did you mean PERDURE_TEMPORAL_ADDRESS?",
         f"{path}, line 1: home is not set in the file. Use --home or PERDURE_HOME.",
         f"{path}, line 3: agents.main.modell is not a key of [agents.main]. Did you mean model? "
-        "Known there: model, instructions, tools, clearance, max_steps, context_window.",
+        "Known there: model, instructions, tools, clearance, intake, max_steps, context_window.",
         f"{path}, line 4: agents.main.max_steps = 0 must be greater than or equal to 1.",
         f'{path}, line 5: agents.main.clearance = "SECRET" must be one of '
         "PUBLIC, INTERNAL, CONFIDENTIAL, RESTRICTED.",
@@ -167,7 +161,8 @@ address = "http://x"
         f"{path}, line 9: limits.step_timeout = Infinity must be a finite number.",
         f'{path}, line 11: temporal.address = "http://x" must be host:port, as in localhost:7233.',
         f"{path}, line 12: nothing is not a key or table of the top level. "
-        "Known there: agents, default_agent, limits, store, temporal, gateway, audit.",
+        "Known there: agents, default_agent, limits, store, temporal, gateway, policy, channels, "
+        "tools, workspace, models, audit.",
     ]
 
 

@@ -24,7 +24,7 @@ from perdure.domain.errors import Conflict, InvalidArgument
 # The file that init writes
 
 
-UNCOMMENTED = re.sub(r"(?m)^#(?=[a-z])", "", DEFAULT_TOML)
+UNCOMMENTED = re.sub(r'(?m)^#(?=[a-z\["])', "", DEFAULT_TOML)
 
 
 def uncommented(home: Path) -> Settings:
@@ -55,11 +55,13 @@ def test_every_key_is_in_the_written_file_and_its_comments_tell_the_true_default
     default = {entry.key: entry.value for entry in effective(Settings(home=tmp_path))}
     # Keys whose default is "none" have an example instead.
     examples = {"store.url", "agents.main.max_steps", "temporal.address", "gateway.port"}
-    examples |= {"audit.anchor"}
+    examples |= {"audit.anchor", "agents.main.intake"}
+    tables = ("policy.rules.", "channels.", "tools.", "workspace.labels.", "models.")
     for entry in effective(settings):
         if entry.key != "home":
             assert entry.source.startswith("perdure.toml:"), entry.key
-            assert (entry.value == default[entry.key]) == (entry.key not in examples), entry.key
+            is_example = entry.key in examples or entry.key.startswith(tables)
+            assert (entry.value == default.get(entry.key)) != is_example, entry.key
 
 
 def test_every_source_line_of_the_written_file_holds_its_key(tmp_path: Path) -> None:
@@ -153,6 +155,7 @@ def spelt(value: object) -> str:
 _KEYS = st.sampled_from(["agents", "main", "default_agent", "model", "tools", "clearance"])
 _KEYS |= st.sampled_from(["limits", "inbox", "max_steps", "store", "url", "temporal", "gateway"])
 _KEYS |= st.sampled_from(["home", "port", "a b", "", "[key]", "0", "str"])
+_KEYS |= st.sampled_from(["channels", "models", "policy", "rules", "labels", "workspace", "label"])
 _SCALARS = st.sampled_from(["main", "", "x", "x" * 99, "PUBLIC", 0, 7, 10**30, True, 0.5])
 _SCALARS |= st.sampled_from([float("inf"), float("nan"), dt.date(2020, 1, 1), dt.time(1)])
 _ANYTHING = st.recursive(

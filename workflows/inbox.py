@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.domain.envelopes import WAITING_BYTES, Envelope
+from perdure.domain.envelopes import WAITING_BYTES, Envelope, SenderKind
 from perdure.domain.errors import Denied, LimitExceeded
-from perdure.domain.labels import can_flow
+from perdure.domain.labels import Label, can_flow, join
 from workflows.state import SessionState
 
 #: Ids remembered after their turn. An id older than this was taken into the store's transcript
@@ -38,7 +38,8 @@ class Inbox:
 
         Raises:
             LimitExceeded: when the inbox is full.
-            Denied: when the message's label is above the agent's clearance.
+            Denied: when the message's label is above the agent's clearance; or above both the
+                session's label and the agent's intake, when another session sent it.
         """
         if self.knows(envelope):
             return
@@ -59,6 +60,11 @@ class Inbox:
                 f"A {envelope.label} message is above the agent's clearance, "
                 f"{self._state.clearance}.",
                 "Use an agent with a higher clearance.",
+            )
+        if not self._takes(envelope):
+            raise Denied(
+                f"A {envelope.label} message of another session is above what this one takes in.",
+                "Raise the intake of its agent, or send what it may know.",
             )
 
     def admit(self, envelope: Envelope) -> bool:
@@ -81,14 +87,22 @@ class Inbox:
             del self._state.seen[:excess]
         return envelope
 
-    def take_over(self, pending: Sequence[Envelope]) -> None:
-        """Queue `pending`, in its order, before what has come since."""
+    def take_over(self, pending: Sequence[Envelope]) -> list[Envelope]:
+        """Queue `pending`, in its order, before what has come since the run began.
+
+        Returns what may not come in. What has come since was checked without knowing the
+        session; and the agent may have lost the clearance for what was sent to it before.
+        """
         ids = {envelope.message_id for envelope in pending}
         came = [envelope for envelope in self._state.inbox if envelope.message_id not in ids]
-        # The agent may have lost the clearance for what was sent to it before.
-        allowed = [each for each in pending if can_flow(each.label, self._state.clearance)]
-        self._state.inbox[:] = [*allowed, *came]
+        allowed = [
+            *(each for each in pending if can_flow(each.label, self._state.clearance)),
+            *came,
+        ]
+        taken = [envelope for envelope in allowed if self._takes(envelope)]
+        self._state.inbox[:] = taken
         self._count()
+        return [envelope for envelope in (*pending, *came) if envelope not in taken]
 
     def clear(self) -> list[str]:
         """Remove everything that waits; the ids, which may be sent again."""
@@ -96,6 +110,15 @@ class Inbox:
         self._state.inbox.clear()
         self._count()
         return dropped
+
+    def _takes(self, envelope: Envelope) -> bool:
+        """Whether information may flow here from the session that sent it; people may tell what
+        the clearance lets in."""
+        if envelope.sender.kind is not SenderKind.SESSION:
+            return True
+        # A reset that was accepted counts: the session is PUBLIC when it comes to this message.
+        label = Label.PUBLIC if self._state.resets else self._state.label
+        return can_flow(envelope.label, join(label, self._state.intake or label))
 
     def _count(self) -> None:
         self._known = {*self._state.seen, *(each.message_id for each in self._state.inbox)}

@@ -187,6 +187,7 @@ class Session:
         self._engine.profile = profile
         state.inbox_limit = profile.inbox_limit
         state.clearance = profile.clearance
+        state.intake = profile.intake
         if not state.opened:
             state.opened = True
             state.agent = profile.agent
@@ -198,8 +199,14 @@ class Session:
     def _take_over(self, pending: Sequence[Envelope]) -> None:
         """Queue what a lost run left behind, before what was sent to this one."""
         if not self._state.resets:
-            self._inbox.take_over(pending)
-            return
+            refused = self._inbox.take_over(pending)
+        else:
+            refused = self._inbox.take_over(())
+            self._discard(pending)
+        for envelope in refused:
+            workflow.logger.warning("dropped the envelope %s: its label", envelope.message_id)
+
+    def _discard(self, pending: Sequence[Envelope]) -> None:
         # The reset came before the past was known, and meant it too.
         reset = self._state.resets[0]
         left = tuple(envelope.message_id for envelope in pending if not self._inbox.knows(envelope))

@@ -50,6 +50,7 @@ class SessionState(BaseModel):
     #: What the last run knew of the settings, until this one has read them.
     inbox_limit: int = 5_000
     clearance: Label = Label.RESTRICTED
+    intake: Label | None = Label.RESTRICTED
 
 
 class SessionStatus(BaseModel):

@@ -14,7 +14,7 @@ from itertools import takewhile
 import typer
 from typer.main import get_command
 
-from gateway.cli import audit, demo, look, manage, settings, stack, talk
+from gateway.cli import approvals, audit, demo, look, manage, policy, settings, stack, talk
 from gateway.cli.errors import INTERRUPTED, refuse, usage_error
 from perdure.domain.errors import PerdureError
 
@@ -24,7 +24,10 @@ app = typer.Typer(
     # The locals of a frame may hold secrets, and Python's own tracebacks are enough.
     pretty_exceptions_enable=False,
 )
-for part in (talk.app, look.app, manage.app, audit.app, settings.app, stack.app, demo.app):
+for part in (
+    *(talk.app, look.app, manage.app, approvals.app, policy.app, audit.app, settings.app),
+    *(stack.app, demo.app),
+):
     app.add_typer(part)
 
 

@@ -85,7 +85,7 @@ def show(
 ) -> None:
     """Show one entry, or a page of them: the newest, or with --after those behind an entry."""
     if seq is not None:
-        record = asyncio.run(_entry(home, seq))
+        record = asyncio.run(read_entry(home, seq))
         if as_json:
             print_json(record.exported())
         else:
@@ -127,7 +127,12 @@ async def _verify(home: Path | None, after: int, file: Path | None) -> Report:
         return await verify(database, _files(home), after)
 
 
-async def _entry(home: Path | None, seq: int) -> Record:
+async def read_entry(home: Path | None, seq: int) -> Record:
+    """One entry of the trail of a home.
+
+    Raises:
+        NotFound: when there is none of that number.
+    """
     from perdure.store.audit import AuditLog
 
     async with _opened(home) as database:

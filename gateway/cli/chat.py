@@ -19,7 +19,7 @@ from typing import Any
 from gateway.cli.look import print_history, print_status
 from gateway.cli.output import console, note, print_json
 from gateway.cli.prompting import Left, Prompt, unseen_typing
-from gateway.cli.talk import answer_document, decoded, named
+from gateway.cli.talk import answer_document, decoded, named, telling_of_approvals
 from gateway.cli.turn_view import BAD, WARN, TurnView
 from gateway.cli.words import one_line, plural
 from gateway.client import SessionClient
@@ -61,7 +61,8 @@ async def script(home: Path | None, key: str, agent: str | None, as_json: bool) 
     async with SessionClient.connect(load_settings(home)) as client:
         async for line in _lines():
             with named() as message_id:
-                result = await client.ask(key, line, agent=agent, message_id=message_id)
+                async with telling_of_approvals(client, key):
+                    result = await client.ask(key, line, agent=agent, message_id=message_id)
             if as_json:
                 print_json(answer_document(result))
             else:
@@ -148,7 +149,7 @@ class _Chat:
             f"{self._key} · {plural(status.turns, 'turn')} · {status.agent} on {status.model} · "
             ":history shows them, :help the rest"
         )
-        if status.state is not SessionState.RUNNING:
+        if status.state not in (SessionState.RUNNING, SessionState.WAITING):
             return cursor, False
         began = await store.outbox.newest_id(self._key, EventKind.TURN_STARTED)
         return began - 1, True

@@ -24,7 +24,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from gateway.cli.words import one_line
+from gateway.cli.words import one_line, plural
 from gateway.connection import connect
 from gateway.local import find_stack
 from gateway.local.temporal import find_binary
@@ -81,6 +81,8 @@ async def examine(home: Path | None) -> AsyncIterator[Check]:
         yield _failed("settings", error)
         return
     yield _settings(settings)
+    yield _policy(settings)
+    yield _channels(settings)
     yield await _store(settings)
     if settings.temporal.address is None:
         yield _binary()
@@ -145,6 +147,29 @@ def _space(home: Path) -> Check:
 def _settings(settings: Settings) -> Check:
     agents = ", ".join(settings.agents)
     return Check(name="settings", status=Status.OK, message=f"valid; agents: {agents}")
+
+
+def _policy(settings: Settings) -> Check:
+    rules = plural(len(settings.policy.rules), "rule")
+    hours = settings.policy.approval_timeout / 3600
+    return Check(
+        name="policy",
+        status=Status.OK,
+        message=f"{rules}; a call that nobody approves within {hours:,.4g} h is denied",
+    )
+
+
+def _channels(settings: Settings) -> Check:
+    told = ", ".join(f"{name} ({one.level})" for name, one in settings.channels.items())
+    agents = [name for name, agent in settings.agents.items() if "message" in agent.tools]
+    if agents and not settings.channels:
+        return Check(
+            name="channels",
+            status=Status.WARN,
+            message=f"none, and the tool message of {', '.join(agents)} can reach nobody",
+            hint="Write a [channels.NAME] table.",
+        )
+    return Check(name="channels", status=Status.OK, message=told or "none")
 
 
 async def _store(settings: Settings) -> Check:

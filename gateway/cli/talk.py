@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,8 +20,10 @@ from gateway.cli.output import console, note, print_json
 from perdure.domain.errors import InvalidArgument, Unavailable
 from perdure.domain.ids import new_message_id
 from perdure.domain.labels import Label
+from perdure.domain.states import EventKind
 
 if TYPE_CHECKING:
+    from gateway.client import SessionClient
     from perdure.domain.envelopes import Ticket
     from perdure.store.transcript import TurnResult
 
@@ -132,7 +134,8 @@ async def _ask(home: Path | None, key: str, text: str, options: dict[str, Any]) 
 
     async with SessionClient.connect(load_settings(home)) as client:
         with named(options["message_id"]) as message_id:
-            return await client.ask(key, text, **options | {"message_id": message_id})
+            async with telling_of_approvals(client, key):
+                return await client.ask(key, text, **options | {"message_id": message_id})
 
 
 async def _send(home: Path | None, key: str, text: str, options: dict[str, Any]) -> Ticket:
@@ -142,6 +145,34 @@ async def _send(home: Path | None, key: str, text: str, options: dict[str, Any])
     async with SessionClient.connect(load_settings(home)) as client:
         with named(options["message_id"]) as message_id:
             return await client.send(key, text, **options | {"message_id": message_id})
+
+
+@asynccontextmanager
+async def telling_of_approvals(client: SessionClient, key: str) -> AsyncIterator[None]:
+    """While the block waits, tell once of each call of the session that waits for a person."""
+    telling = asyncio.create_task(_tell_of_approvals(client, key))
+    try:
+        yield
+    finally:
+        telling.cancel()
+        # Whatever went wrong with the notes, the answer counts.
+        await asyncio.gather(telling, return_exceptions=True)
+
+
+async def _tell_of_approvals(client: SessionClient, key: str) -> None:
+    from gateway.cli.words import asked_to_approve
+
+    cursor = await client.store.outbox.newest_id()
+    # What is asked for from here on, the outbox tells.
+    told = set()
+    for approval in reversed((await client.approvals(session_key=key)).approvals):
+        told.add(approval.id)
+        note(asked_to_approve(approval.tool, approval.id))
+    async with aclosing(client.store.outbox.follow(key, cursor, near=True)) as events:
+        async for event in events:
+            asked = event.kind is EventKind.APPROVAL_REQUESTED
+            if asked and event.payload["approval_id"] not in told:
+                note(asked_to_approve(event.payload["tool"], event.payload["approval_id"]))
 
 
 @contextmanager

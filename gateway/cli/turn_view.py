@@ -13,8 +13,10 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from gateway.cli.words import figures, one_line, printable, shown_arguments
+from gateway.cli.words import asked_to_approve, figures, one_line, printable, shown_arguments
 from gateway.live import (
+    ApprovalAsked,
+    ApprovalSettled,
     LiveItem,
     MessageDropped,
     Restart,
@@ -77,6 +79,11 @@ class TurnView:
                 self._tool_started(item)
             case ToolEnded():
                 self._tool_ended(item)
+            case ApprovalAsked():
+                self.note(asked_to_approve(item.tool, item.approval_id), WARN)
+                self.wait("waiting for a person…")
+            case ApprovalSettled():
+                self.note(f"{item.approval_id} is {item.state}")
             case Retrying():
                 self.note(f"⟳ {item.reason} · next try in {item.delay:g} s", WARN)
             case TurnEnded():

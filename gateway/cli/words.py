@@ -44,6 +44,11 @@ def _shown_value(value: object) -> str:
     return one_line(json.dumps(value, ensure_ascii=False), 200)
 
 
+def asked_to_approve(tool: str, approval_id: str) -> str:
+    """That a call waits for a person, and what the person may do."""
+    return f"{tool} waits for approval: perdure approvals approve|deny {approval_id}"
+
+
 def figures(result: TurnResult, seconds: float | None = None) -> str:
     """What a turn took, on one line; `seconds` if it was watched."""
     parts = [f"turn {result.turn}", plural(result.steps, "step"), spent(result.usage)]
@@ -75,6 +80,19 @@ def plural(count: int, what: str) -> str:
 def clock(at: datetime) -> str:
     """A moment in the local time of whoever reads it."""
     return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def left(at: datetime) -> str:
+    """How long until: `12 s`, `5 min`, `3 h`, `20 d`; `0 s` when it is over."""
+    until = max(at - datetime.now(UTC), timedelta())
+    for unit, length in (
+        ("d", timedelta(days=1)),
+        ("h", timedelta(hours=1)),
+        ("min", timedelta(minutes=1)),
+    ):
+        if until >= 2 * length:
+            return f"{until // length} {unit}"
+    return f"{int(until.total_seconds())} s"
 
 
 def ago(at: datetime) -> str:

@@ -9,7 +9,7 @@ from perdure.config.load import FILE_NAME
 from perdure.domain.errors import Conflict, InvalidArgument
 
 #: It parses to exactly the defaults. A line `#key = value` is a key left at its default or
-#: without one; a comment that is prose has a space after its `#`.
+#: without one, a line `#[table]` an example; a comment that is prose has a space after its `#`.
 DEFAULT_TOML = files("perdure.config").joinpath("default.toml").read_text("utf-8")
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, SecretStr
 
 from perdure.config.keys import dotted, flatten
-from perdure.config.masking import mask
+from perdure.config.masking import MASK, mask
 from perdure.config.settings import Settings
+from perdure.domain.labels import Label
+from perdure.policy.rules import Rule
 
 
 class Entry(BaseModel):
@@ -21,12 +27,20 @@ class Entry(BaseModel):
 
 
 def effective(settings: Settings) -> list[Entry]:
-    """Every setting in the order of the models, fit to be shown."""
+    """Every setting in the order of the models, fit to be shown.
+
+    Of a rule, the keys that it has; each of its conditions is one text.
+    """
+    values = settings.model_dump()
+    values["policy"]["rules"] = [_rule(rule) for rule in settings.policy.rules]
     entries = []
-    for key, value in flatten(settings.model_dump(mode="json")):
+    for key, value in flatten(values):
         name = dotted(key)
-        value = settings.store_url if name == "store.url" else value
-        shown = mask(str(key[-1]), value)
+        value = _plain(settings.store_url if name == "store.url" else value)
+        shown = MASK if isinstance(value, SecretStr) else value
+        # A level is none, also of a folder or tool that is named as one.
+        if not isinstance(value, Label):
+            shown = mask(str(key[-1]), shown)
         entries.append(
             Entry.model_validate(
                 {
@@ -38,3 +52,16 @@ def effective(settings: Settings) -> list[Entry]:
             )
         )
     return entries
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    when = [
+        f"{one.field} {one.op} {json.dumps(one.value, ensure_ascii=False)}" for one in rule.when
+    ]
+    return rule.model_dump(mode="json", exclude_none=True) | {"when": when}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from perdure.config.keys import Key, did_you_mean, leaf_keys
+from perdure.config.keys import Key, did_you_mean, dotted, is_table, leaf_keys
 
 PREFIX = "PERDURE_"
 HOME = "PERDURE_HOME"
@@ -36,7 +36,7 @@ def variable_name(key: Key) -> str:
 def read_environment(
     environ: Mapping[str, str], model: type[BaseModel], values: object
 ) -> tuple[dict[Key, Override], dict[str, str]]:
-    """The overrides by key, and what is wrong with each unknown variable, by its name.
+    """The overrides by key, and what is wrong with each variable that sets nothing, by its name.
 
     An empty variable counts as absent, as compose files leave them. A list is written with
     commas. A text that is no value of its key's type is passed on as it stands, to be refused
@@ -60,6 +60,8 @@ def read_environment(
         if name not in keys_of:
             advice = did_you_mean(name, [HOME, CONFIG, *keys_of], PREFIX)
             unknown[name] = f"no such setting.{advice or f' Settings are {PREFIX}<TABLE>_<KEY>.'}"
+        elif tables := [key for key in keys_of[name] if is_table(leaves[key])]:
+            unknown[name] = f"{dotted(tables[0])} holds tables, which only the file can set."
         elif text:
             for key in keys_of[name]:
                 overrides[key] = Override(name, _from_text(text, leaves[key]))

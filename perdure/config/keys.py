@@ -59,13 +59,23 @@ def names_in(model: type[BaseModel], table: Key) -> list[str]:
     return list(kind.model_fields)
 
 
-def flatten(values: Mapping[str, Any], prefix: Key = ()) -> Iterator[tuple[Key, Any]]:
-    """Every key of nested tables with its value."""
+def flatten(values: Mapping[Any, Any], prefix: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """Every key of nested tables, and of lists of tables, with its value."""
     for name, value in values.items():
+        if isinstance(value, (list, tuple)) and any(isinstance(one, dict) for one in value):
+            value = dict(enumerate(value))
         if isinstance(value, dict):
             yield from flatten(value, (*prefix, name))
         else:
             yield (*prefix, name), value
+
+
+def is_table(kind: Any) -> bool:
+    """Whether a key of the type `kind` holds tables of the file, and no single value."""
+    members = get_args(kind)
+    return get_origin(kind) is dict or (
+        get_origin(kind) in (list, tuple) and any(map(_is_model, members))
+    )
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:

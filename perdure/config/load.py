@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from perdure.config.environment import CONFIG, HOME, Override, read_environment
-from perdure.config.keys import Key, did_you_mean, dotted, flatten, leaf_keys, names_in
-from perdure.config.masking import mask
+from perdure.config.keys import Key, did_you_mean, dotted, leaf_keys, names_in
+from perdure.config.masking import MASK, mask
 from perdure.config.settings import DEFAULT_AGENT, Settings
 from perdure.config.toml_file import TomlFile, read_toml
 from perdure.domain.errors import InvalidArgument
@@ -65,7 +65,7 @@ def load_settings(home: Path | None = None, environ: Mapping[str, str] = os.envi
         problems += [_problem(one, values, file, overrides) for one in error.errors()]
     if problems:
         raise InvalidArgument(*_told(problems))
-    sources = dict(_sources(settings, file, overrides, place))
+    sources = dict(_sources(file, overrides, place))
     return settings.with_sources({**sources, "home": home_source})
 
 
@@ -138,14 +138,13 @@ def _put(values: dict[str, Any], key: Key, value: Any) -> None:
 
 
 def _sources(
-    settings: Settings, file: TomlFile, overrides: Mapping[Key, Override], home: Path
+    file: TomlFile, overrides: Mapping[Key, Override], home: Path
 ) -> Iterator[tuple[str, str]]:
     shown = file.path.name if file.path.parent == home else str(file.path)
-    for key, _ in flatten(settings.model_dump()):
-        if key in overrides:
-            yield dotted(key), f"environment {overrides[key].variable}"
-        elif key in file.lines:
-            yield dotted(key), f"{shown}:{file.lines[key]}"
+    for key, line in file.lines.items():
+        yield dotted(key), f"{shown}:{line}"
+    for key, override in overrides.items():
+        yield dotted(key), f"environment {override.variable}"
 
 
 def _problem(
@@ -183,7 +182,9 @@ def _shown(key: Key, value: object) -> str:
     if isinstance(value, dict):
         return ""
     name = next(part for part in reversed(key) if isinstance(part, str))
-    text = json.dumps(mask(name, value), ensure_ascii=False, default=str)
+    # The URL of a channel may hold a token anywhere.
+    shown = MASK if key[0] == "channels" and name == "url" else mask(name, value)
+    text = json.dumps(shown, ensure_ascii=False, default=str)
     return f" = {text if len(text) <= 80 else text[:79] + '…'}"
 
 
@@ -191,6 +192,8 @@ def _allowed(error: ErrorDetails) -> str:
     """What pydantic says is allowed, in the words of TOML."""
     if error["type"] in ("model_type", "dict_type"):
         return "must be a table"
+    if error["type"] == "missing":
+        return "is missing"
     said = error["msg"].removeprefix("Value error, ")
     return re.sub(r" after validation.*", "", re.sub(r"^\w+ should ", "must ", said))
 

@@ -33,7 +33,7 @@ from perdure.config.policies import (
 )
 from perdure.domain.errors import InvalidArgument, NotFound
 from perdure.domain.keys import Marker, SessionKey
-from perdure.domain.labels import Label
+from perdure.domain.labels import Label, can_flow
 from perdure.domain.limits import Limits
 
 DEFAULT_AGENT = "main"
@@ -74,6 +74,9 @@ class AgentSettings(_Table):
     tools: list[Word] = ["files"]
     #: The highest label that information in its sessions may have.
     clearance: Label = Label.CONFIDENTIAL
+    #: The highest label of what other sessions may send to its sessions; None is the label that
+    #: each of them has at the time.
+    intake: Label | None = None
     #: Model calls of one turn; None leaves it to `limits.max_steps`.
     max_steps: int | None = Field(None, ge=1, le=500)
     #: Tokens; used when the model does not report its own.
@@ -93,13 +96,21 @@ class AgentSettings(_Table):
             raise ValueError("must be a model name or a non-empty list of model names")
         return value
 
-    @field_validator("clearance", mode="before")
+    @field_validator("clearance", "intake", mode="before")
     @classmethod
     def _known_label(cls, value: Any) -> Any:
         try:
-            return Label(value)
+            return None if value is None else Label(value)
         except ValueError:
             raise ValueError(f"must be one of {', '.join(Label)}") from None
+
+    @field_validator("intake")
+    @classmethod
+    def _within_clearance(cls, value: Label | None, info: ValidationInfo) -> Label | None:
+        clearance = info.data.get("clearance")
+        if value is not None and clearance is not None and not can_flow(value, clearance):
+            raise ValueError(f"must not be above the agent's clearance, {clearance}")
+        return value
 
 
 class StoreSettings(_Table):

@@ -30,6 +30,8 @@ class SessionProfile(Frozen):
     turn: int = 0
     label: Label = Label.PUBLIC
     clearance: Label = Label.CONFIDENTIAL
+    #: The highest label that other sessions may send without it being there; None is its own.
+    intake: Label | None = None
     pending: tuple[Envelope, ...] = ()
     inbox_limit: int
     turns_per_run: int
