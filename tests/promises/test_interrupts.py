@@ -23,15 +23,15 @@ async def test_an_interrupt_reaches_a_model_call_blocked_on_its_socket_and_keeps
     the provider sees its connection closed."""
     key = fresh_key("blocked")
     provider.script(says("The first part, ", "the second", ending="hang"))
-    # Listened to, so that the test sees when the text has arrived at the worker.
-    await models.client.store.deltas.listen(key, "test")
-    ticket = await models.client.send(key, "tell me")
-    request = await provider.arrived()
 
     async def heard() -> bool:
         return "second" in "".join(row.text for row in await watching.delta_rows(models, key))
 
-    await until(heard)
+    # Listened to, so that the test sees when the text has arrived at the worker.
+    async with watching.listening(models, key):
+        ticket = await models.client.send(key, "tell me")
+        request = await provider.arrived()
+        await until(heard)
     assert await models.client.interrupt(key) == 1
     result = await models.client.wait(key, ticket.message_id, timeout=TIMEOUT)
 
@@ -122,6 +122,8 @@ async def test_an_interrupt_with_nothing_under_way_changes_nothing(
     with pytest.raises(NotFound):
         await models.client.interrupt(key)
     await models.client.ask(key, "hello", timeout=TIMEOUT)
+    # The answer is out as soon as it commits; its workflow hears of it a moment later.
+    await until(lambda: watching.at_rest(models, key))
 
     assert await models.client.interrupt(key) is None
     assert (await models.client.ask(key, "hello again", timeout=TIMEOUT)).text == "fine"

@@ -29,15 +29,17 @@ async def test_text_is_streamed_to_a_listener_and_dropped_when_the_answer_commit
 ) -> None:
     key = fresh_key("listened")
     provider.script(says(*PIECES[:60], pause=0.05))
-    await models.client.store.deltas.listen(key, "test")
-    ticket = await models.client.send(key, "speak")
+    text = ""
 
-    async def batches() -> bool:
-        return len(await watching.delta_rows(models, key)) >= 3
+    async def some() -> bool:
+        nonlocal text
+        text = "".join((await streamed(models, key)).values())
+        return len(text) > len(PIECES[0]) * 5
 
-    await until(batches)
-    (text,) = (await streamed(models, key)).values()
-    result = await models.client.wait(key, ticket.message_id, timeout=TIMEOUT)
+    async with watching.listening(models, key):
+        ticket = await models.client.send(key, "speak")
+        await until(some)
+        result = await models.client.wait(key, ticket.message_id, timeout=TIMEOUT)
 
     assert result.text == "".join(PIECES[:60])
     assert result.text.startswith(text)
@@ -50,7 +52,6 @@ async def test_text_is_written_only_while_a_listeners_lease_lives(
     models: Stack, provider: OpenAIServer
 ) -> None:
     key = fresh_key("leases")
-    deltas = models.client.store.deltas
     provider.script(says(*PIECES, pause=0.05))
     ticket = await models.client.send(key, "speak")
     await provider.arrived()
@@ -59,13 +60,11 @@ async def test_text_is_written_only_while_a_listeners_lease_lives(
     await asyncio.sleep(1)
     assert await watching.delta_rows(models, key) == []
 
-    await deltas.listen(key, "test")
-
     async def written() -> bool:
         return bool(await watching.delta_rows(models, key))
 
-    await until(written)
-    await deltas.leave(key, "test")
+    async with watching.listening(models, key):
+        await until(written)
     await asyncio.sleep(1)
     before = await watching.delta_rows(models, key)
     await asyncio.sleep(1)
@@ -86,21 +85,22 @@ async def test_a_fallback_voids_the_text_of_the_model_that_failed(
     key = fresh_key("void")
     provider.script(
         says(*["void "] * 30, pause=0.05, ending="reset"),
-        says(*PIECES[:40], pause=0.05),
+        says(*PIECES[:40], pause=0.05, ending="hang"),
     )
-    await models.client.store.deltas.listen(key, "test")
-    ticket = await models.client.send(key, "speak", agent="chain")
 
     async def both() -> bool:
         return len(await streamed(models, key)) == 2
 
-    await until(both)
-    first, second = (text for _, text in sorted((await streamed(models, key)).items()))
+    async with watching.listening(models, key):
+        ticket = await models.client.send(key, "speak", agent="chain")
+        await until(both)
+        first, second = (text for _, text in sorted((await streamed(models, key)).items()))
+    await models.client.interrupt(key)
     result = await models.client.wait(key, ticket.message_id, timeout=TIMEOUT)
 
     assert "piece" not in first
     assert "void" not in second
-    assert result.text == "".join(PIECES[:40])
+    assert "void" not in result.text
     assert result.text.startswith(second)
     assert await watching.delta_rows(models, key) == []
 
@@ -110,14 +110,14 @@ async def test_text_of_a_turn_that_failed_is_dropped_with_it(
 ) -> None:
     key = fresh_key("failed")
     provider.script(says(*PIECES[:30], pause=0.05, ending="reset"), fails(401))
-    await models.client.store.deltas.listen(key, "test")
-    ticket = await models.client.send(key, "speak")
 
     async def written() -> bool:
         return bool(await watching.delta_rows(models, key))
 
-    await until(written)
-    result = await models.client.wait(key, ticket.message_id, timeout=TIMEOUT)
+    async with watching.listening(models, key):
+        ticket = await models.client.send(key, "speak")
+        await until(written)
+        result = await models.client.wait(key, ticket.message_id, timeout=TIMEOUT)
 
     assert result.state == "failed"
     assert "piece-" not in result.text

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 
 from gateway.workflows import workflow_id
 from perdure.domain.states import EventKind
+from perdure.store.deltas import LEASE
 from perdure.store.outbox import Event
 from perdure.store.tables import deltas, steps, tool_claims
 from perdure.store.transcript import HistoryMessage
 from perdure.workspace import Workspace
 from tests.support.stack import Stack
+from workflows.session import Session
 
 
 async def rows(stack: Stack, table: Table, key: str) -> list[Row[Any]]:
@@ -41,6 +44,25 @@ async def claim_rows(stack: Stack, key: str) -> list[Row[Any]]:
 async def delta_rows(stack: Stack, key: str) -> list[Row[Any]]:
     """The streamed text that a session still has."""
     return await rows(stack, deltas, key)
+
+
+@asynccontextmanager
+async def listening(stack: Stack, key: str) -> AsyncIterator[None]:
+    """Listen to a session's streamed text, with a lease that is renewed during the block."""
+    deltas = stack.client.store.deltas
+
+    async def renew() -> None:
+        while True:
+            await deltas.listen(key, "test")
+            await asyncio.sleep(LEASE / 3)
+
+    renewing = asyncio.create_task(renew())
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        await deltas.leave(key, "test")
 
 
 async def events(stack: Stack, key: str, kind: EventKind | None = None) -> list[Event]:
@@ -94,6 +116,12 @@ async def history_bytes(stack: Stack, key: str) -> int:
     handle = stack.client.temporal.get_workflow_handle(workflow_id(key))
     described = await handle.describe()
     return described.raw_description.workflow_execution_info.history_size_bytes
+
+
+async def at_rest(stack: Stack, key: str) -> bool:
+    """Whether the session's workflow itself knows that nothing is under way."""
+    handle = stack.client.temporal.get_workflow_handle(workflow_id(key))
+    return (await handle.query(Session.status)).state == "idle"
 
 
 async def attempts(stack: Stack, key: str, activity: str) -> list[int]:
