@@ -1,6 +1,7 @@
-"""How a refusal leaves an activity: as a failure that Temporal can read and retry by.
+"""How a failure leaves an activity: for another attempt, and by its name only.
 
-Invariant: what goes into a workflow's history names limits and ids, never conversation text.
+Invariant: what goes into a workflow's history names models, kinds and codes. A provider's words
+may quote the conversation; they stay in the transcript, the outbox and the log.
 """
 
 from __future__ import annotations
@@ -9,17 +10,13 @@ from datetime import timedelta
 
 from temporalio.exceptions import ApplicationError
 
-from perdure.domain.errors import PerdureError
+from perdure.models import ModelFailure
 
 
-def failure(
-    error: PerdureError, *, retryable: bool = False, delay: float | None = None
-) -> ApplicationError:
-    """`error` as an activity failure; `delay` seconds until the next attempt, if retryable."""
+def another_attempt(error: ModelFailure, delay: float) -> ApplicationError:
+    """The failure that makes Temporal try again after `delay` seconds."""
     return ApplicationError(
-        error.message,
-        error.refusal,
+        error.brief,
         type=error.code,
-        non_retryable=not retryable,
-        next_retry_delay=None if delay is None else timedelta(seconds=delay),
+        next_retry_delay=timedelta(seconds=delay),
     )

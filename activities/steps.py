@@ -7,12 +7,11 @@ finds it returns it, and of two attempts that overlap the first to commit wins.
 from __future__ import annotations
 
 import asyncio
-import re
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.failures import failure
+from activities.failures import another_attempt
 from activities.heartbeat import absorb_stop, heartbeating
 from activities.streaming import Stream
 from activities.toolboxes import Toolboxes
@@ -23,7 +22,7 @@ from perdure.context.assembly import WINDOW_SHARE
 from perdure.domain.errors import Code, Denied, PerdureError, Refusal
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import TurnState
-from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest
+from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
 from perdure.guard import Guard
 from perdure.models import Answer, ModelChain, ModelFailure, Prompt, ToolOffer
 from perdure.store import Store
@@ -32,7 +31,6 @@ from perdure.tools.catalogue import Toolbox
 
 #: The longest wait between two attempts when the provider names none, in seconds.
 LONGEST_BACKOFF = 60.0
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOTES = {
     "length": "[The answer was cut at the model's output limit.]",
     "content_filter": "[The provider's content filter stopped the answer.]",
@@ -55,9 +53,10 @@ class ModelSteps:
     async def take_step(self, request: StepRequest) -> StepOutcome:
         """Take the turn's message, call the model once, commit its answer.
 
+        A failure for good ends the turn, with its reason in the transcript.
+
         Raises:
-            ApplicationError: retryable, with the provider's Retry-After, or final, with a
-                refusal that the transcript can show.
+            ApplicationError: for another attempt, after the provider's Retry-After.
         """
         async with heartbeating():
             try:
@@ -72,10 +71,12 @@ class ModelSteps:
                 answer, entries = await self._judged(request, await self._answer(request, begun))
                 return await asyncio.shield(self._store.turns.commit_step(request, answer, entries))
             except PerdureError as error:
-                # History keeps a failure with its causes, and those hold a provider's raw words:
-                # they go to the log instead.
+                # History would keep the causes of a failure, which hold a provider's raw words.
                 activity.logger.warning("the step was refused", exc_info=error)
-                raise await self._refused(request, error) from None
+                again = await self._another_attempt(request, error)
+                if again is not None:
+                    raise again from None
+                return await asyncio.shield(self._give_up(request, error))
 
     async def _answer(self, request: StepRequest, begun: Begun) -> StepAnswer:
         agent = self._settings.agent(request.agent)
@@ -148,17 +149,28 @@ class ModelSteps:
             self._chains[agent.models] = ModelChain(agent.models)
         return self._chains[agent.models]
 
-    async def _refused(self, request: StepRequest, error: PerdureError) -> ApplicationError:
-        if not isinstance(error, ModelFailure):
-            return failure(error)
+    async def _another_attempt(
+        self, request: StepRequest, error: PerdureError
+    ) -> ApplicationError | None:
         attempt = activity.info().attempt
-        if not error.retryable or attempt >= self._settings.limits.step_attempts:
-            return failure(error, retryable=error.retryable)
+        if not isinstance(error, ModelFailure) or not error.retryable:
+            return None
+        if attempt >= self._settings.limits.step_attempts:
+            return None
         delay = error.retry_after
         if delay is None:
             delay = min(2.0 ** (attempt - 1), LONGEST_BACKOFF)
         await self._store.turns.retrying(request, attempt, delay, error.message)
-        return failure(error, retryable=True, delay=delay)
+        return another_attempt(error, delay)
+
+    async def _give_up(self, request: StepRequest, error: PerdureError) -> StepOutcome:
+        end = TurnEnd(
+            **request.model_dump(include={"session_key", "turn", "message_id", "label"}),
+            state=TurnState.FAILED,
+            reason=error.refusal,
+        )
+        await self._store.turns.end_turn(end)
+        return StepOutcome(ended=TurnState.FAILED, error=error.code)
 
 
 def _decided(answer: Answer, toolbox: Toolbox, tool_timeout: float) -> StepAnswer:
@@ -182,9 +194,8 @@ def _decided(answer: Answer, toolbox: Toolbox, tool_timeout: float) -> StepAnswe
 def _plan(position: int, call: ToolCall, toolbox: Toolbox, tool_timeout: float) -> PlannedCall:
     spec = toolbox.specs.get(call.name)
     if spec is None:
-        # The name is the model's text: what cannot be a tool's name stays out of the history.
-        name = call.name if _TOOL_NAME.fullmatch(call.name) else "unknown tool"
-        return PlannedCall(call=position, tool=name)
+        # The name is the model's text, which stays out of the history.
+        return PlannedCall(call=position, tool="unknown tool")
     timeout = spec.timeout or tool_timeout
     return PlannedCall(call=position, tool=spec.name, lane=spec.lane, timeout=timeout)
 

@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 def escape(value: str) -> str:
     """`value` with every reserved character as `@XX`, one escape a UTF-8 byte."""
-    return _RESERVED.sub(lambda found: "".join(f"@{byte:02X}" for byte in found[0].encode()), value)
+    return _RESERVED.sub(lambda found: "".join(f"@{byte:02X}" for byte in _utf8(found[0])), value)
 
 
 def unescape(value: str) -> str:
@@ -56,9 +56,14 @@ def unescape(value: str) -> str:
             raw.append(int(found[1], 16))
             position = found.end()
         else:
-            raw += value[position].encode()
+            raw += _utf8(value[position])
             position += 1
     return raw.decode(errors="replace")
+
+
+def _utf8(text: str) -> bytes:
+    # A lone surrogate, as in an argument that is no UTF-8, has no encoding; nor is it in any key.
+    return text.encode(errors="replace")
 
 
 class SessionKey(BaseModel):

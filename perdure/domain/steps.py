@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from perdure.domain.envelopes import Envelope
-from perdure.domain.errors import Refusal
+from perdure.domain.errors import Code, Refusal
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
 from perdure.domain.states import ToolStatus, TurnState
@@ -68,10 +68,12 @@ class PlannedCall(Frozen):
 
 
 class StepOutcome(Frozen):
-    """What a committed step decided: tool calls to run, or how the turn ended (`ended`)."""
+    """What a step came to: tool calls to run, or how the turn ended (`ended`), and for which kind
+    of reason (`error`) where it failed."""
 
     calls: tuple[PlannedCall, ...] = ()
     ended: TurnState | None = None
+    error: Code | None = None
 
 
 class ToolRequest(Frozen):

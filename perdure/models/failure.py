@@ -87,6 +87,7 @@ class ModelFailure(PerdureError):
 
     Attributes:
         kind: the reason.
+        brief: the message without the provider's words, which may quote the conversation.
         retryable: whether the same call may succeed later.
         retry_after: the seconds the provider asked to wait, where it did.
         models: the names of the models that were tried.
@@ -98,6 +99,7 @@ class ModelFailure(PerdureError):
         message: str,
         *,
         models: Sequence[str],
+        brief: str = "",
         retryable: bool | None = None,
         retry_after: float | None = None,
         hint: str = "",
@@ -106,6 +108,7 @@ class ModelFailure(PerdureError):
         self.code = _CODES.get(kind, Code.UNAVAILABLE)
         self.kind = kind
         self.models = tuple(models)
+        self.brief = brief or f"{', '.join(models)}: {kind}."
         self.retryable = kind in RETRYABLE if retryable is None else retryable
         self.retry_after = retry_after if self.retryable else None
 
@@ -124,10 +127,12 @@ def failure_of(
     where = f"{kind}, HTTP {status}" if status else str(kind)
     if retry_after and not hint:
         hint = f"The provider asks to wait {retry_after:g} s."
+    brief = f"The model {model} failed ({where})"
     return ModelFailure(
         kind,
-        f"The model {model} failed ({where}): {clean(words)}",
+        f"{brief}: {clean(words)}",
         models=(model,),
+        brief=f"{brief}.",
         retryable=retryable,
         retry_after=retry_after,
         hint=hint,
@@ -143,10 +148,12 @@ def failure_of_all(failures: Sequence[ModelFailure]) -> ModelFailure:
     chosen = (retryable or list(failures))[0]
     waits = [failure.retry_after for failure in retryable if failure.retry_after is not None]
     tried = tuple(model for failure in failures for model in failure.models)
+    none = f"None of {len(failures)} models answered."
     return ModelFailure(
         chosen.kind,
-        f"None of {len(failures)} models answered. " + "; ".join(f.message for f in failures),
+        f"{none} {'; '.join(failure.message for failure in failures)}",
         models=tried,
+        brief=f"{none} {' '.join(failure.brief for failure in failures)}",
         retryable=bool(retryable),
         retry_after=min(waits, default=None),
         hint=chosen.hint,

@@ -213,7 +213,11 @@ def _commit_step(
         return StepOutcome.model_validate(turn.outcome)
     if turn.state != TurnState.RUNNING:
         return StepOutcome(ended=TurnState(turn.state))
-    outcome = StepOutcome(calls=answer.planned, ended=answer.ended)
+    outcome = StepOutcome(
+        calls=answer.planned,
+        ended=answer.ended,
+        error=None if answer.error is None else answer.error.code,
+    )
     answer_id = f"ans_{request.turn}_{request.step}"
     usage = answer.usage
     for entry in entries:

@@ -91,9 +91,15 @@ class OpenAIServer:
         """Answer the next requests with these."""
         self._script.extend(replies)
 
+    def forget(self) -> None:
+        """Drop the requests so far, the rest of the script and a `default` that was set."""
+        self.requests.clear()
+        self._script.clear()
+        self.default = lambda _: says("fine")
+
     async def arrived(self, count: int = 1) -> Request:
-        """Wait until `count` requests have come; the last of them."""
-        async with self._arrived:
+        """Wait until `count` requests have come, for a minute at most; the last of them."""
+        async with asyncio.timeout(60), self._arrived:
             await self._arrived.wait_for(lambda: len(self.requests) >= count)
         return self.requests[count - 1]
 

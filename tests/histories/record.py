@@ -1,0 +1,228 @@
+"""Records the histories that `tests/promises/test_replay.py` replays: `make histories`.
+
+Each scenario runs on a real server with a real worker, and every workflow run that it made is kept
+as `NAME.NUMBER.json`, in the form of `temporal workflow show --output json`, without what only
+names the machine. Record anew when the workflows have changed on purpose; a history that was kept
+from a released version must stay and must replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import WorkflowExecution
+
+from gateway.workflows import workflow_id
+from perdure.domain.envelopes import Envelope
+from perdure.domain.states import EventKind
+from tests.support import watching
+from tests.support.sending import deliver, signal
+from tests.support.stack import Stack, fresh_key, running_stack, server, until
+
+FOLDER = Path(__file__).parent
+TIMEOUT = 60
+
+_TOOLS = ", ".join(
+    f'"tests.support.user_tools:{name}"' for name in ("late", "early", "pay", "add_async")
+)
+CONFIG = f"""
+[agents.main]
+tools = ["files", {_TOOLS}]
+[limits]
+step_attempts = 3
+turns_per_run = 4
+"""
+
+_PROCESS = re.compile(r"\d+@[\w.-]+")
+
+
+async def plain(stack: Stack, key: str) -> None:
+    for number in range(3):
+        await ask(stack, key, f"/say {number}")
+
+
+async def tools(stack: Stack, key: str) -> None:
+    await ask(
+        stack,
+        key,
+        '/write {"path": "a", "content": "b"}\n---\n/read {"path": "a"}\n---\n'
+        '/add_async {"a": 1}\n---\n/no_such_tool {}\n/say done',
+    )
+
+
+async def parallel(stack: Stack, key: str) -> None:
+    """In each turn the tools end in another order than they were called."""
+    await ask(stack, key, "/late {}\n/ls {}\n/early {}\n/say one")
+    await ask(stack, key, '/add_async {"a": 1}\n/ls {}\n/add_async {"a": 2}\n/ls {}\n/say two')
+
+
+async def interrupted(stack: Stack, key: str) -> None:
+    """In a model call, and in a tool, with a message waiting behind each."""
+    for script in ("/sleep 600\n/say never", "/late {}\n/ls {}\n/say never"):
+        stopped = await stack.client.send(key, script)
+        waits = await stack.client.send(key, "/say next")
+        await began(stack, key, stopped.message_id, "late" if "late" in script else None)
+        await stack.client.interrupt(key)
+        await stack.client.wait(key, waits.message_id, timeout=TIMEOUT)
+
+
+async def reset(stack: Stack, key: str) -> None:
+    """While a turn runs and a message waits, and once more at rest."""
+    running = await stack.client.send(key, "/sleep 600\n/say never")
+    await stack.client.send(key, "/say dropped")
+    await began(stack, key, running.message_id)
+    await stack.client.reset(key)
+    await ask(stack, key, "/say after")
+    await stack.client.reset(key)
+    await ask(stack, key, "/say again")
+
+
+async def reopened(stack: Stack, key: str) -> None:
+    await ask(stack, key, "/say one")
+    await stack.client.close(key)
+    await ask(stack, key, "/say two")
+    await stack.client.send(key, "/sleep 0.5\n/say three")
+    await stack.client.close(key)
+
+
+async def continued(stack: Stack, key: str) -> None:
+    """Through several runs, also with messages waiting."""
+    for number in range(5):
+        await ask(stack, key, f"/say {number}")
+    last = [await stack.client.send(key, f"/ls {{}}\n/say {number}") for number in range(6)][-1]
+    await stack.client.wait(key, last.message_id, timeout=TIMEOUT)
+    await ask(stack, key, "/say end")
+
+
+async def failed(stack: Stack, key: str) -> None:
+    """A step that fails for good at once, one that is tried until it is over, one that recovers."""
+    for script in ("/fail auth 1", "/fail server_error 9", "/fail timeout 1\n/say in the end"):
+        await ask(stack, key, script)
+
+
+async def signalled(stack: Stack, key: str) -> None:
+    """By a good signal, twice, by nonsense, and by one whose text is missing."""
+    await ask(stack, key, "/say start")
+    await signal(stack, key)
+    await signal(stack, key, {"message_id": 5}, "more")
+    envelope = Envelope(message_id="signalled")
+    await deliver(stack, key, "/say signalled", envelope)
+    await signal(stack, key, envelope)
+    await signal(stack, key, Envelope(message_id="ghost"))
+    await ask(stack, key, "/say end")
+
+
+async def terminated(stack: Stack, key: str) -> None:
+    """The next run ends what was cut off, and answers what waited."""
+    running = await stack.client.send(key, "/sleep 600\n/say never")
+    await stack.client.send(key, "/say waited")
+    await began(stack, key, running.message_id)
+    await stack.client.temporal.get_workflow_handle(workflow_id(key)).terminate()
+    await ask(stack, key, "/say after")
+
+
+async def killed(stack: Stack, key: str) -> None:
+    """The worker dies in a model call, and in a tool whose outcome nobody knows then."""
+    running = await stack.client.send(key, "/sleep 1\n/say survived")
+    await began(stack, key, running.message_id)
+    stack.worker.kill()
+    stack.worker.start()
+    await stack.client.wait(key, running.message_id, timeout=TIMEOUT)
+    running = await stack.client.send(key, "/pay {}\n/ls {}\n/say survived")
+    await began(stack, key, running.message_id, "pay")
+    stack.worker.kill()
+    stack.worker.start()
+    await stack.client.wait(key, running.message_id, timeout=TIMEOUT)
+
+
+SCENARIOS: dict[str, Callable[[Stack, str], Awaitable[None]]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        *(plain, tools, parallel, interrupted, reset, reopened),
+        *(continued, failed, signalled, terminated, killed),
+    )
+}
+
+
+async def ask(stack: Stack, key: str, text: str) -> None:
+    await stack.client.ask(key, text, timeout=TIMEOUT)
+
+
+async def began(stack: Stack, key: str, message_id: str, tool: str | None = None) -> None:
+    """Wait until the turn of a message calls the model, or a tool."""
+    wanted = EventKind.TOOL_STARTED if tool else EventKind.STEP_STARTED
+
+    async def begun() -> bool:
+        result = await stack.client.store.transcript.turn_of(key, message_id)
+        return result is not None and any(
+            event.turn == result.turn and event.payload.get("tool") == tool
+            for event in await watching.events(stack, key, wanted)
+        )
+
+    await until(begun)
+
+
+async def histories(stack: Stack, key: str) -> list[str]:
+    """Every run of a session, oldest first, as JSON."""
+    temporal = stack.client.temporal
+    newest = (await temporal.get_workflow_handle(workflow_id(key)).describe()).run_id
+    runs: list[WorkflowExecution] = []
+
+    async def all_listed() -> bool:
+        query = f"WorkflowId = '{workflow_id(key)}'"
+        runs[:] = [execution async for execution in temporal.list_workflows(query)]
+        return newest in [execution.run_id for execution in runs]
+
+    await until(all_listed)
+    runs.sort(key=lambda execution: execution.start_time)
+    handles = [temporal.get_workflow_handle(run.id, run_id=run.run_id) for run in runs]
+    return [(await handle.fetch_history()).to_json() for handle in handles]
+
+
+def anonymous(history: str) -> str:
+    """A history without stack traces, process ids and host names."""
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: clean(part) for name, part in value.items() if name != "stackTrace"}
+        if isinstance(value, list):
+            return [clean(part) for part in value]
+        return _PROCESS.sub("1@worker", value) if isinstance(value, str) else value
+
+    return json.dumps(clean(json.loads(history)), indent=1, ensure_ascii=False) + "\n"
+
+
+def keep(folder: Path, name: str, recorded: list[str]) -> None:
+    """Replace the kept histories of a scenario."""
+    for old in folder.glob(f"{name}.*.json"):
+        old.unlink()
+    for number, history in enumerate(recorded, 1):
+        (folder / f"{name}.{number}.json").write_text(anonymous(history))
+    print(f"{name}: {len(recorded)} runs")
+
+
+async def record(folder: Path) -> None:
+    """Run every scenario and keep its histories in `folder`, instead of what was there."""
+    home = Path(tempfile.mkdtemp())
+    try:
+        async with (
+            server(home / "temporal") as address,
+            running_stack(home / "home", address, config=CONFIG) as stack,
+        ):
+            for name, scenario in SCENARIOS.items():
+                key = fresh_key(name)
+                await scenario(stack, key)
+                keep(folder, name, await histories(stack, key))
+    finally:
+        shutil.rmtree(home)
+
+
+if __name__ == "__main__":
+    asyncio.run(record(FOLDER))
