@@ -30,7 +30,7 @@ from perdure.store.claims import Claim, Look, Result, Ruling, Verdict
 from perdure.store.clock import now
 from perdure.store.file_labels import EVERYTHING
 from perdure.tools import BUILTIN, Effect, ToolSpec, to_json_text
-from perdure.workspace import FileText, Listing, Matches, keep
+from perdure.workspace import Edited, FileText, Listing, Matches, Written, keep
 
 
 class ToolCalls:
@@ -61,6 +61,9 @@ class ToolCalls:
             toolbox = await self._toolboxes.of(request.agent)
             spec = toolbox.specs.get(look.call.name)
             ruling = await asyncio.to_thread(self._guard.rule, request, look, spec)
+            if ruling.verdict is Verdict.RUN and spec is not None:
+                writes = await asyncio.to_thread(self._writes, request, spec, ruling.call)
+                ruling = ruling.model_copy(update={"writes": writes})
             claim = await self._store.claims.claim(request, ruling)
             if claim.waiting is not None:
                 return ToolOutcome(waiting=_waiting(claim.waiting))
@@ -145,10 +148,7 @@ class ToolCalls:
         look: Look,
     ) -> Result:
         timeout = spec.timeout or self._settings.limits.tool_timeout
-        # It may have written before it failed.
-        failed = Result(
-            status=_after(spec), text="", label=claim.label, wrote=_wrote(spec, arguments)
-        )
+        failed = Result(status=_after(spec), text="", label=claim.label)
         try:
             async with asyncio.timeout(timeout) as deadline:
                 result = await self._bindings.call(request, spec, arguments)
@@ -174,26 +174,33 @@ class ToolCalls:
             return failed.model_copy(update=done)
         return failed.model_copy(update={"text": text})
 
+    def _writes(self, request: ToolRequest, spec: ToolSpec, call: ToolCall) -> tuple[str, ...]:
+        """Where in the workspace a call may put what its session knows."""
+        if spec.effect is Effect.READ:
+            return ()
+        if spec.name not in BUILTIN:
+            # A user's function has the whole workspace.
+            return (EVERYTHING,)
+        try:
+            path = getattr(spec.parse(call.arguments), "path", None)
+            if path is None:
+                return ()
+            workspace = self._bindings.workspace(request)
+            # Where links lead, not what the arguments say.
+            return (str(workspace.resolve(path).relative_to(workspace.root)),)
+        except PerdureError:
+            return ()  # it will write nothing
+
     def _found(self, result: Any, look: Look) -> Label:
         """The level of what a search found, which its arguments do not tell."""
         if isinstance(result, Matches):
             paths = {match.path for match in result.matches}
-        elif isinstance(result, FileText | Listing):
+        elif isinstance(result, FileText | Listing | Written | Edited):
             # Where links led, not what the arguments said.
             paths = {result.path}
         else:
             return Label.PUBLIC
         return join(*(self._guard.file_label(path, look.labels) for path in paths))
-
-
-def _wrote(spec: ToolSpec, arguments: BaseModel) -> str | None:
-    """Where in the workspace a call may have put what its session knows."""
-    if spec.effect is Effect.READ:
-        return None
-    if spec.group == "files":
-        return str(getattr(arguments, "path", EVERYTHING))
-    # A user's function has the whole workspace.
-    return None if spec.name in BUILTIN else EVERYTHING
 
 
 def _waiting(approval: Approval) -> Waiting:

@@ -53,7 +53,8 @@ class Verdict(StrEnum):
 
 class Ruling(Frozen):
     """What policy says of a call: `call` as it may run, and `label`, the level of what it brings
-    in. `entries` are recorded with the claim."""
+    in. `entries` are recorded with the claim, and so is that `writes`, paths of the workspace, may
+    hold what the session knows: a process may die between a write and its report."""
 
     verdict: Verdict
     call: ToolCall
@@ -62,6 +63,7 @@ class Ruling(Frozen):
     decided_by: str = ""
     timeout: float = 0.0
     entries: tuple[AuditEntry, ...] = ()
+    writes: tuple[str, ...] = ()
 
     def refused(self, reason: str, decided_by: str) -> Ruling:
         """The same call, refused."""
@@ -102,13 +104,12 @@ class Claim(Frozen):
 
 
 class Result(Frozen):
-    """What a call came to: the text that the model reads, and its level. `wrote` is the path of
-    the workspace that now holds what the session knows, `kept` that of the whole result."""
+    """What a call came to: the text that the model reads, and its level. `kept` is the path of
+    the workspace that holds the whole of it."""
 
     status: ToolStatus
     text: str
     label: Label = Label.PUBLIC
-    wrote: str | None = None
     kept: str | None = None
     entries: tuple[AuditEntry, ...] = ()
 
@@ -181,6 +182,8 @@ def _claim(connection: Connection, trail: Trail, request: ToolRequest, ruling: R
     if approval is not None and approval.state is ApprovalState.EXPIRED:
         with SessionWriter(connection, request.session_key) as session:
             approvals.expire(session, trail, approval)
+    for path in ruling.writes:
+        raise_label(connection, request.session_key, path, join(request.label, ruling.label))
     if earlier is None:
         connection.execute(
             _ADD_CLAIM,
@@ -218,9 +221,8 @@ def _seal(
     for entry in result.entries:
         trail.append(connection, entry)
     label = join(request.label, result.label)
-    for path in (result.wrote, result.kept):
-        if path is not None:
-            raise_label(connection, request.session_key, path, label)
+    if result.kept is not None:
+        raise_label(connection, request.session_key, result.kept, label)
     with SessionWriter(connection, request.session_key) as session:
         session.fill(
             answer.seq + 1 + request.call,
