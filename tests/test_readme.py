@@ -184,6 +184,9 @@ async def test_the_tour_of_the_readme_works(tmp_path: Path, shell: dict[str, str
         assert "sent before" in told[1]
         assert told[1].splitlines()[-1] == "Once."
         assert "Over HTTP." in told[2]
+        assert re.search(r"label +CONFIDENTIAL", told[3])
+        assert "The trail is whole" in told[3]
+        assert "PRE_TOOL_CALL" in told[4]
         (tmp_path / "ask.py").write_text(blocks("python")[0][1])
         assert "From Python." in await output("python ask.py", tmp_path, shell)
         page = await output("perdure history default:me --json", tmp_path, shell)
