@@ -110,7 +110,9 @@ class Bindings:
                 f"Tools are {', '.join(toolbox.specs)}.",
             )
         look = await self._store.claims.look(request)
-        decision = self._guard.simulate(request, spec, asked.args, look.labels)
+        decision = await asyncio.to_thread(
+            self._guard.simulate, request, spec, asked.args, look.labels
+        )
         return Simulated(
             decision=decision.action,
             decided_by=decision.decided_by,

@@ -26,6 +26,7 @@ from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
 from perdure.guard import Guard
 from perdure.models import Answer, ModelChain, ModelFailure, Prompt, ToolOffer
 from perdure.store import Store
+from perdure.store.claims import UNKNOWN_TOOL
 from perdure.store.turns import Begun, StepAnswer
 from perdure.tools.catalogue import Toolbox
 
@@ -73,6 +74,7 @@ class ModelSteps:
             except PerdureError as error:
                 # History would keep the causes of a failure, which hold a provider's raw words.
                 activity.logger.warning("the step was refused", exc_info=error)
+                error = await self._as_it_may_leave(request, error)
                 again = await self._another_attempt(request, error)
                 if again is not None:
                     raise again from None
@@ -149,6 +151,16 @@ class ModelSteps:
             self._chains[agent.models] = ModelChain(agent.models)
         return self._chains[agent.models]
 
+    async def _as_it_may_leave(self, request: StepRequest, error: PerdureError) -> PerdureError:
+        """A provider may quote what it was sent: its words are an output too."""
+        if not isinstance(error, ModelFailure):
+            return error
+        judged = await asyncio.to_thread(self._guard.answer, request, error.message)
+        if judged.goes_on and judged.text == error.message:
+            return error
+        await self._store.record(*judged.entries)
+        return error.without_words()
+
     async def _another_attempt(
         self, request: StepRequest, error: PerdureError
     ) -> ApplicationError | None:
@@ -195,7 +207,7 @@ def _plan(position: int, call: ToolCall, toolbox: Toolbox, tool_timeout: float) 
     spec = toolbox.specs.get(call.name)
     if spec is None:
         # The name is the model's text, which stays out of the history.
-        return PlannedCall(call=position, tool="unknown tool")
+        return PlannedCall(call=position, tool=UNKNOWN_TOOL)
     timeout = spec.timeout or tool_timeout
     return PlannedCall(call=position, tool=spec.name, lane=spec.lane, timeout=timeout)
 

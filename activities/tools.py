@@ -8,6 +8,7 @@ Nothing runs that policy did not allow, and the model reads nothing that policy 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import traceback
 from typing import Any
 
@@ -78,7 +79,10 @@ class ToolCalls:
         look = await self._store.claims.look(request)
         if look.sealed is not None:
             return ToolOutcome(status=look.sealed, label=look.sealed_label)
-        ruling = Ruling(verdict=Verdict.RUN, call=look.call)
+        known = False
+        with contextlib.suppress(PerdureError):  # its agent may be gone
+            known = look.call.name in (await self._toolboxes.of(request.agent)).specs
+        ruling = Ruling(verdict=Verdict.RUN, call=look.call, known=known)
         claim = await self._store.claims.claim(request, ruling)
         text = _unknown(claim.call)
         if claim.earlier == 0:
@@ -89,16 +93,16 @@ class ToolCalls:
     async def _seal(
         self, request: ToolRequest, claim: Claim, spec: ToolSpec | None, result: Result
     ) -> ToolOutcome:
-        if spec is not None and result.status is ToolStatus.OK:
+        if spec is not None and claim.refused is None:
             judged = await asyncio.to_thread(
                 self._guard.response, request, spec, claim.call, result.text, result.label
             )
             result = result.model_copy(update={"text": judged.text, "entries": judged.entries})
             if not judged.goes_on:
                 # What the model does not read does not raise its session.
-                result = result.model_copy(
-                    update={"status": ToolStatus.ERROR, "label": Label.PUBLIC}
-                )
+                ok = result.status is ToolStatus.OK
+                changes = {"status": ToolStatus.ERROR if ok else result.status}
+                result = result.model_copy(update={**changes, "label": Label.PUBLIC})
         kept = await asyncio.to_thread(
             keep,
             self._bindings.workspace(request),
@@ -153,8 +157,10 @@ class ToolCalls:
             async with asyncio.timeout(timeout) as deadline:
                 result = await self._bindings.call(request, spec, arguments)
                 text = to_json_text(result)
-        except PerdureError:
-            raise
+        except PerdureError as error:
+            # Also that something is not there, or how often, is told of a place with a level.
+            text = _error_text(error.refusal)
+            return failed.model_copy(update={"status": ToolStatus.ERROR, "text": text})
         except asyncio.CancelledError:
             absorb_stop()
             text = _error(Code.UNAVAILABLE, f"{spec.name} was interrupted.")
@@ -185,9 +191,8 @@ class ToolCalls:
             path = getattr(spec.parse(call.arguments), "path", None)
             if path is None:
                 return ()
-            workspace = self._bindings.workspace(request)
             # Where links lead, not what the arguments say.
-            return (str(workspace.resolve(path).relative_to(workspace.root)),)
+            return (self._bindings.workspace(request).place(path),)
         except PerdureError:
             return ()  # it will write nothing
 

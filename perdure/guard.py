@@ -6,6 +6,7 @@ transaction of the act or before it. The decisions themselves are `perdure.polic
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
 from collections.abc import Callable
@@ -18,19 +19,21 @@ from perdure.channels import effective_level
 from perdure.config import AgentSettings, Settings
 from perdure.config.policies import model_clearance
 from perdure.domain.approvals import Approval, ApprovalState, digest_of
-from perdure.domain.errors import Code, Refusal
+from perdure.domain.errors import Code, PerdureError, Refusal
 from perdure.domain.keys import Marker, SessionKey
 from perdure.domain.labels import Label, join
 from perdure.domain.messages import Frozen, Message, ToolCall
 from perdure.domain.steps import StepRequest, ToolRequest
+from perdure.policy.conditions import Outcome, evaluate
 from perdure.policy.engine import Decision, decide
 from perdure.policy.facts import Facts
 from perdure.policy.hooks import Action, Hook
-from perdure.policy.rules import Rules
+from perdure.policy.rules import Rule, Rules
 from perdure.policy.secrets import find_secrets, redact_arguments
 from perdure.store.claims import Look, Ruling, Verdict
 from perdure.store.file_labels import EVERYTHING, label_at
 from perdure.tools import ToolSpec
+from perdure.workspace import Workspace
 
 #: What stands in the place of an answer that may not leave.
 WITHHELD = "[withheld] Policy does not let this answer out."
@@ -88,17 +91,25 @@ class Guard:
         if not self._rules.of(Hook.PRE_CONTEXT_INJECTION):
             return messages, []
         judged, entries = [], []
-        for message in messages:
-            decision = self._decide(
-                self._facts(Hook.PRE_CONTEXT_INJECTION, request, text=message.text)
-            )
+
+        def read(text: str) -> str | None:
+            """What may be read of a text, None for nothing of it."""
+            decision = self._decide(self._facts(Hook.PRE_CONTEXT_INJECTION, request, text=text))
             if decision.action is Action.ALLOW:
+                return text
+            entries.append(self.entry(decision, request))
+            return decision.text if decision.goes_on else None
+
+        for message in messages:
+            text = read(message.text)
+            if text is None:
+                text = f"[withheld] {entries[-1].reason}"
+            calls = tuple(_as_read(call, read(call.arguments)) for call in message.tool_calls)
+            if text == message.text and calls == message.tool_calls:
                 judged.append(message)
                 continue
-            entries.append(self.entry(decision, request))
-            text = decision.text if decision.goes_on else None
-            shown = f"[withheld] {decision.reason}" if text is None else text
-            judged.append(message.model_copy(update={"text": shown, "raw": None}))
+            changes = {"text": text, "tool_calls": calls, "raw": None}
+            judged.append(message.model_copy(update=changes))
         return tuple(judged), entries
 
     def answer(self, request: StepRequest, text: str) -> Judged:
@@ -113,11 +124,14 @@ class Guard:
 
     def releasable(self, request: StepRequest) -> Callable[[str], int]:
         """How much of the text streamed so far may be shown before the answer is judged: whole
-        words, as long as the answer so far would be let out as it stands."""
+        words, as long as the answer so far would be let out as it stands. Nothing, where a rule
+        looks into the text: what it looks for may begin before it can be told."""
+        facts = self._output(request, "")
+        waits = any(_looks_into_text(rule, facts) for rule in self._rules.of(Hook.PRE_OUTPUT))
 
         def length(text: str) -> int:
             end = max(text.rfind(" "), text.rfind("\n")) + 1
-            if end <= 0 or find_secrets(text):
+            if waits or end <= 0 or find_secrets(text):
                 return 0
             decision = self._decide(self._output(request, text[:end]))
             return end if decision.action is Action.ALLOW else 0
@@ -131,7 +145,7 @@ class Guard:
         arguments = _arguments(look.call)
         if spec is None or arguments is None:
             # It cannot run, whatever policy says; the tool room tells the model why.
-            return Ruling(verdict=Verdict.RUN, call=look.call)
+            return Ruling(verdict=Verdict.RUN, call=look.call, known=spec is not None)
         approval = look.approval
         if approval is not None and approval.digest != digest_of(look.call):
             approval = None
@@ -139,7 +153,7 @@ class Guard:
         if approval is not None and approval.changed is not None:
             call = call.model_copy(update={"arguments": approval.changed})
             arguments = _arguments(call) or {}
-        label = self.taken_in(spec, arguments, look.labels)
+        label = self.taken_in(request, spec, arguments, look.labels)
         decisions = self._call_decisions(request, spec, arguments, label)
         entries = tuple(self.entry(one, request, arguments) for one in decisions)
         ruling = Ruling(verdict=Verdict.RUN, call=call, label=label, entries=entries)
@@ -162,19 +176,27 @@ class Guard:
         labels: dict[str, Label],
     ) -> Decision:
         """The decision on a call, without the call: nothing is recorded and nothing changes."""
-        label = self.taken_in(spec, arguments, labels)
+        label = self.taken_in(request, spec, arguments, labels)
         decisions = self._call_decisions(request, spec, arguments, label)
         return next((one for one in decisions if not one.goes_on), decisions[0])
 
     def taken_in(
-        self, spec: ToolSpec, arguments: dict[str, JsonValue], labels: dict[str, Label]
+        self,
+        request: ToolRequest,
+        spec: ToolSpec,
+        arguments: dict[str, JsonValue],
+        labels: dict[str, Label],
     ) -> Label:
-        """The level of what a call brings into the session, as far as its arguments tell."""
+        """The level of what a call brings into the session, as far as its arguments tell. Looks
+        where the links of a path lead: call it in a thread."""
         declared = self._settings.tools.get(spec.name)
         label = declared.label if declared else Label.PUBLIC
         path = arguments.get("path", EVERYTHING)
         if spec.group == _FILE_TOOLS and spec.name != "grep" and isinstance(path, str):
             label = join(label, self.file_label(path, labels))
+            with contextlib.suppress(PerdureError):  # a path that leads nowhere
+                place = Workspace.for_session(self._settings.home, request.session_key).place(path)
+                label = join(label, self.file_label(place, labels))
         return label
 
     def file_label(self, path: str, labels: dict[str, Label]) -> Label:
@@ -230,8 +252,11 @@ class Guard:
         key = SessionKey.parse(session_key)
         channel = key.get(Marker.CHANNEL)
         settings = self._settings.channels.get(channel or "")
-        if channel is None or settings is None:
+        if channel is None:
             return None, None, self._settings.gateway.level
+        if settings is None:
+            # Of a channel that is not configured, or no longer, nobody knows who reads it.
+            return channel, key.get(Marker.PEER) or key.user, Label.PUBLIC
         recipient = key.get(Marker.PEER) or key.user
         return channel, recipient, effective_level(settings, recipient)
 
@@ -290,7 +315,7 @@ class Guard:
             channel, recipient = str(arguments.get("channel")), str(arguments.get("recipient"))
             settings = self._settings.channels.get(channel)
             level = effective_level(settings, recipient) if settings else Label.PUBLIC
-        asked = [
+        before = self._decide(
             self._facts(
                 Hook.PRE_TOOL_CALL,
                 request,
@@ -301,24 +326,23 @@ class Guard:
                 recipient=recipient,
                 destination=level,
             )
-        ]
-        if spec.name == MESSAGE:
-            asked.append(
-                self._facts(
-                    Hook.SECRET_ACCESS, request, secret=f"channels.{channel}", tool=spec.name
-                )
-            )
-            asked.append(
-                self._facts(
-                    Hook.PRE_OUTPUT,
-                    request,
-                    text=str(arguments.get("text")),
-                    channel=channel,
-                    recipient=recipient,
-                    destination=level,
-                )
-            )
-        return [self._decide(facts) for facts in asked]
+        )
+        if spec.name != MESSAGE:
+            return [before]
+        if before.arguments is not None:
+            # What the one redacted, the other must not bring back.
+            arguments = before.arguments
+        secret = f"channels.{channel}"
+        access = self._facts(Hook.SECRET_ACCESS, request, secret=secret, tool=spec.name)
+        output = self._facts(
+            Hook.PRE_OUTPUT,
+            request,
+            text=str(arguments.get("text")),
+            channel=channel,
+            recipient=recipient,
+            destination=level,
+        )
+        return [before, self._decide(access), self._decide(output)]
 
     def _output(self, request: StepRequest, text: str) -> Facts:
         channel, recipient, level = self.destination(request.session_key)
@@ -348,6 +372,25 @@ class Guard:
 
     def _decide(self, facts: Facts) -> Decision:
         return decide(facts, self._rules)
+
+
+def _as_read(call: ToolCall, arguments: str | None) -> ToolCall:
+    """A call with the arguments that may be read, as an object whatever is left of them."""
+    if arguments == call.arguments:
+        return call
+    changed = call.model_copy(update={"arguments": arguments or "{}"})
+    return (
+        changed if _arguments(changed) is not None else call.model_copy(update={"arguments": "{}"})
+    )
+
+
+def _looks_into_text(rule: Rule, facts: Facts) -> bool:
+    """Whether it depends on the text, once it is known, what a rule says."""
+    others = tuple(one for one in rule.when if one.field != "text")
+    if rule.when == others:
+        return False
+    outcome = evaluate(rule.model_copy(update={"when": others}), facts).outcome
+    return outcome in (Outcome.MATCHED, Outcome.ERROR)
 
 
 def _arguments(call: ToolCall) -> dict[str, JsonValue] | None:

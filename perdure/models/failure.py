@@ -112,6 +112,17 @@ class ModelFailure(PerdureError):
         self.retryable = kind in RETRYABLE if retryable is None else retryable
         self.retry_after = retry_after if self.retryable else None
 
+    def without_words(self) -> ModelFailure:
+        """The same failure, without what a provider said of it."""
+        return ModelFailure(
+            self.kind,
+            f"The model {', '.join(self.models)} failed ({self.kind}); its words are withheld.",
+            models=self.models,
+            retryable=self.retryable,
+            retry_after=self.retry_after,
+            hint=_HINTS[self.kind],
+        )
+
 
 def failure_of(
     model: str,

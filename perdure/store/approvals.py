@@ -20,7 +20,7 @@ from perdure.domain.labels import Label
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import EventKind, SessionState
 from perdure.domain.steps import ToolRequest
-from perdure.policy.secrets import redact_arguments
+from perdure.policy.secrets import redact_arguments, redact_secrets
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.session_writer import SessionWriter
@@ -216,7 +216,7 @@ def _entry(approval: Approval, label: Label) -> AuditEntry:
         decided_by=person if approval.decided_by else "timeout",
         label_before=label,
         label_after=label,
-        reason=reason,
+        reason=redact_secrets(reason),
         arguments=redact_arguments(arguments),
     )
 

@@ -43,6 +43,10 @@ _READ_MESSAGE = select(
 ).where(messages.c.session_key == bindparam("key"), messages.c.id == bindparam("message_id"))
 
 
+#: How events name what a model called and is no tool.
+UNKNOWN_TOOL = "unknown tool"
+
+
 class Verdict(StrEnum):
     """What is to be done with a call."""
 
@@ -54,7 +58,9 @@ class Verdict(StrEnum):
 class Ruling(Frozen):
     """What policy says of a call: `call` as it may run, and `label`, the level of what it brings
     in. `entries` are recorded with the claim, and so is that `writes`, paths of the workspace, may
-    hold what the session knows: a process may die between a write and its report."""
+    hold what the session knows: a process may die between a write and its report. What is not
+    `known` is no tool: its name is the model's text, and stays out of events.
+    """
 
     verdict: Verdict
     call: ToolCall
@@ -64,6 +70,7 @@ class Ruling(Frozen):
     timeout: float = 0.0
     entries: tuple[AuditEntry, ...] = ()
     writes: tuple[str, ...] = ()
+    known: bool = True
 
     def refused(self, reason: str, decided_by: str) -> Ruling:
         """The same call, refused."""
@@ -185,12 +192,12 @@ def _claim(connection: Connection, trail: Trail, request: ToolRequest, ruling: R
     for path in ruling.writes:
         raise_label(connection, request.session_key, path, join(request.label, ruling.label))
     if earlier is None:
+        tool = call.name if ruling.known else UNKNOWN_TOOL
         connection.execute(
-            _ADD_CLAIM,
-            {**_key(request), "tool": call.name, "claims": 1, "claimed_at": now()},
+            _ADD_CLAIM, {**_key(request), "tool": tool, "claims": 1, "claimed_at": now()}
         )
         with SessionWriter(connection, request.session_key) as session:
-            _tell(session, request, EventKind.TOOL_STARTED, call)
+            _tell(session, request, EventKind.TOOL_STARTED, tool)
     else:
         connection.execute(_COUNT_CLAIM, _place(request))
     return Claim(
@@ -236,17 +243,15 @@ def _seal(
             tool_name=call.name,
             label=label,
         )
-        session.raise_label(label, turn=request.turn, reason=f"tool {call.name}")
-        _tell(session, request, EventKind.TOOL_COMPLETED, call, status=result.status)
+        session.raise_label(label, turn=request.turn, reason=f"tool {claim.tool}")
+        _tell(session, request, EventKind.TOOL_COMPLETED, claim.tool, status=result.status)
     return result.status
 
 
 def _tell(
-    session: SessionWriter, request: ToolRequest, kind: EventKind, call: ToolCall, **more: Any
+    session: SessionWriter, request: ToolRequest, kind: EventKind, tool: str, **more: Any
 ) -> None:
-    session.tell(
-        kind, turn=request.turn, step=request.step, call=request.call, tool=call.name, **more
-    )
+    session.tell(kind, turn=request.turn, step=request.step, call=request.call, tool=tool, **more)
 
 
 def _message(

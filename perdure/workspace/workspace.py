@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from perdure.workspace import listing, search, text
-from perdure.workspace.paths import resolve
+from perdure.workspace.paths import relative, resolve
 from perdure.workspace.shapes import Edited, FileText, Listing, Matches, Written
 
 #: Defaults of [limits] file_bytes and tool_result_bytes.
@@ -59,6 +59,11 @@ class Workspace:
     def resolve(self, path: str) -> Path:
         """The absolute place that `path` names; raises what `paths.resolve` raises."""
         return self.root.joinpath(*resolve(self.root, path))
+
+    def place(self, path: str) -> str:
+        """The place that `path` names, relative to the root, links followed; raises what
+        `paths.resolve` raises."""
+        return relative(resolve(self.root, path))
 
     def read(
         self,

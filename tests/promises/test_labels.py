@@ -239,6 +239,25 @@ async def test_a_kept_result_keeps_its_level(stack: Stack) -> None:
     assert (await ask(stack, key, call("grep", pattern=NEEDLE))).label is Label.CONFIDENTIAL
 
 
+@pytest.mark.parametrize("path", ["finance/q3.md", "alias.md"])
+async def test_an_error_about_a_file_tells_of_it_too(stack: Stack, path: str) -> None:
+    """`old` occurs twice, or not at all: nobody may ask that for nothing."""
+    key = fresh_key("oracle")
+    secret(stack, key)
+    (workspace(stack, key).root / "alias.md").symlink_to("finance/q3.md")
+    asked = call("edit", path=path, old="profit-5", new="loss")
+    result = await ask(stack, key, asked)
+    assert refusal((await results(stack, key))[0])["code"] == "not_found"
+    assert result.label is Label.CONFIDENTIAL
+    # Whose clearance does not allow that is refused before.
+    key = fresh_key("oracle-clerk")
+    secret(stack, key)
+    (workspace(stack, key).root / "alias.md").symlink_to("finance/q3.md")
+    await ask(stack, key, call("edit", path=path, old="profit", new="loss"), agent="clerk")
+    assert refusal((await results(stack, key))[0])["code"] == "denied"
+    assert workspace(stack, key).read("finance/q3.md").content == NEEDLE
+
+
 @pytest.mark.parametrize("then", ["", "refuse", "raise"])
 async def test_what_a_user_tool_may_have_written_keeps_the_level(stack: Stack, then: str) -> None:
     key = fresh_key("scribble")

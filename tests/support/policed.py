@@ -3,7 +3,10 @@ approvals, the audit trail, and every word that was stored."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -180,4 +183,35 @@ async def stored(stack: Stack, needle: str) -> list[str]:
 
 def _searched(path: Path, home: Path) -> bool:
     place = path.relative_to(home).parts
-    return path.is_file() and place[0] != "workspaces" and not path.name.startswith("perdure.")
+    # The database is searched by its tables; a worker's log is its operator's.
+    return (
+        path.is_file()
+        and place[0] != "workspaces"
+        and path.suffix != ".log"
+        and path.stem != "perdure"
+    )
+
+
+@asynccontextmanager
+async def listening(stack: Stack, key: str) -> AsyncIterator[list[str]]:
+    """Listen to what a session streams during the block; every piece that was ever shown."""
+    heard: list[str] = []
+    await stack.client.store.deltas.listen(key, "ear")
+
+    async def listen() -> None:
+        cursor = renewed = 0
+        while True:
+            for delta in await stack.client.store.deltas.after(key, cursor):
+                cursor = delta.id
+                heard.append(delta.text)
+            renewed += 1
+            if renewed % 50 == 0:
+                await stack.client.store.deltas.listen(key, "ear")
+            await asyncio.sleep(0.02)
+
+    task = asyncio.create_task(listen())
+    try:
+        yield heard
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
