@@ -7,6 +7,9 @@ Each test goes through `SessionClient`, a real Temporal server and a real worker
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -54,6 +57,22 @@ async def test_ten_megabytes_are_refused_with_the_limit_named(stack: Stack, way_
     key = fresh_key("large")
     with pytest.raises(LimitExceeded, match=r"10000000 bytes; limits.message_bytes is 1000000"):
         await way_in(stack)(key, "x" * 10_000_000)
+    await assert_nothing_came_in(stack, key)
+
+
+async def test_the_command_line_refuses_ten_megabytes_too(stack: Stack) -> None:
+    """As HTTP does: see `tests/test_http.py`."""
+    key = fresh_key("large-cli")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway.cli", "send", key, "--home", str(stack.home)),
+        env=os.environ | stack.environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    told, _ = await process.communicate(b"x" * 10_000_000)
+    assert process.returncode != 0
+    assert b"limits.message_bytes is 1000000" in b" ".join(told.split())
     await assert_nothing_came_in(stack, key)
 
 
