@@ -18,7 +18,7 @@ from activities.toolboxes import Toolboxes
 from perdure.config import AgentSettings, Settings
 from perdure.context import assemble, estimate_tokens
 from perdure.context.assembly import WINDOW_SHARE
-from perdure.domain.errors import Code, Denied, PerdureError, Refusal
+from perdure.domain.errors import Code, Denied, PerdureError, Refusal, TimedOut
 from perdure.domain.labels import can_flow
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import TurnState
@@ -54,22 +54,31 @@ class ModelSteps:
         Raises:
             ApplicationError: for another attempt, after the provider's Retry-After.
         """
+        attempt = 0
         async with heartbeating():
             try:
                 begun = await self._store.turns.begin_step(request)
                 if isinstance(begun, StepOutcome):
                     return begun
+                attempt = begun.attempt
                 answer = await self._answer(request, begun)
                 return await asyncio.shield(self._store.turns.commit_step(request, answer))
             except PerdureError as error:
                 # History would keep the causes of a failure, which hold a provider's raw words.
                 activity.logger.warning("the step was refused", exc_info=error)
-                again = await self._another_attempt(request, error)
+                again = await self._another_attempt(request, attempt, error)
                 if again is not None:
                     raise again from None
                 return await asyncio.shield(self._give_up(request, error))
 
     async def _answer(self, request: StepRequest, begun: Begun) -> StepAnswer:
+        allowed = self._settings.limits.step_attempts
+        if begun.attempt > allowed:
+            raise TimedOut(
+                f"The step was begun {allowed} times and came to no end: each time it ran out of "
+                "time, lost its worker or broke.",
+                "Send the message again, or raise limits.step_timeout or limits.step_attempts.",
+            )
         agent = self._settings.agent(request.agent)
         if not can_flow(request.label, agent.clearance):
             raise Denied(
@@ -118,9 +127,8 @@ class ModelSteps:
         return self._chains[agent.models]
 
     async def _another_attempt(
-        self, request: StepRequest, error: PerdureError
+        self, request: StepRequest, attempt: int, error: PerdureError
     ) -> ApplicationError | None:
-        attempt = activity.info().attempt
         if not isinstance(error, ModelFailure) or not error.retryable:
             return None
         if attempt >= self._settings.limits.step_attempts:

@@ -24,6 +24,9 @@ from perdure.store import Store
 from perdure.tools import Effect, ToolContext, ToolSpec, to_json_text
 from perdure.workspace import Workspace, keep
 
+#: A call that has taken its process down so often is not run again, whatever its effect.
+MOST_RUNS = 3
+
 
 class ToolCalls:
     """`ToolActivities`, over the store, the workspaces and each agent's tools."""
@@ -40,7 +43,7 @@ class ToolCalls:
             claim = await self._store.claims.claim(request)
             if claim.sealed is not None:
                 return ToolOutcome(status=claim.sealed)
-            status, text = await self._result(request, claim.call, repeated=claim.earlier > 0)
+            status, text = await self._result(request, claim.call, claim.earlier)
             return await self._seal(request, claim.call, status, text)
 
     @activity.defn
@@ -71,16 +74,16 @@ class ToolCalls:
         return ToolOutcome(status=sealed)
 
     async def _result(
-        self, request: ToolRequest, call: ToolCall, repeated: bool
+        self, request: ToolRequest, call: ToolCall, earlier: int
     ) -> tuple[ToolStatus, str]:
         spec: ToolSpec | None = None
         try:
             spec = await self._spec(request.agent, call.name)
-            if not (repeated and spec.effect is Effect.ONCE):
+            if earlier < (1 if spec.effect is Effect.ONCE else MOST_RUNS):
                 return await self._run(request, spec, spec.parse(call.arguments))
         except PerdureError as error:
             # A tool that is gone by now may have been there when an earlier attempt ran it.
-            if spec is not None or not repeated:
+            if spec is not None or not earlier:
                 return ToolStatus.ERROR, _error_text(error.refusal)
         return ToolStatus.UNKNOWN, _unknown(call)
 
