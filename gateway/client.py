@@ -30,7 +30,7 @@ from perdure.domain.errors import (
 from perdure.domain.ids import check_message_id, new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label, can_flow
-from perdure.domain.states import TURN_ENDS, EventKind, TurnState
+from perdure.domain.states import TURN_ENDS, EventKind, SessionState, TurnState
 from perdure.store import Store
 from perdure.store.mailbox import Place, Posted
 from perdure.store.outbox import Event
@@ -229,12 +229,12 @@ class SessionClient:
         Raises:
             NotFound: when there is no such session.
         """
-        await self._known(session_key)
+        row = await self._known(session_key)
+        if row.state is SessionState.CLOSED:
+            return
         cursor = await self.store.outbox.newest_id()
-        if await self._workflows.close(session_key):
-            await self._event(
-                session_key, cursor, lambda event: event.kind is EventKind.SESSION_CLOSED
-            )
+        await self._workflows.close(SessionKey.parse(session_key), row.agent)
+        await self._event(session_key, cursor, lambda event: event.kind is EventKind.SESSION_CLOSED)
 
     # Parts -----------------------------------------------------------------------------------
 
@@ -266,8 +266,7 @@ class SessionClient:
             return await self._workflows.admit(key, agent, envelope), posted
         except (InvalidArgument, LimitExceeded, Denied, Conflict):
             # Refused for certain: nothing may be left behind that a later run could pick up.
-            if posted.place is Place.NEW:
-                await self.store.mailbox.withdraw(session_key, message_id)
+            await self.store.mailbox.withdraw(session_key, message_id)
             raise
 
     def _check_text(self, text: str) -> None:

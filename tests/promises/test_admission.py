@@ -168,6 +168,12 @@ async def test_a_full_inbox_refuses_with_the_limit_and_harms_nobody_else(narrow:
     assert (await narrow.client.send(key, "/say in", message_id="waits-1")).duplicate
     assert (await narrow.client.ask(other, "/say hello", timeout=TIMEOUT)).text == "hello"
 
+    # Nor does a text stay that an earlier attempt laid down and could not announce.
+    await narrow.client.store.mailbox.post(key, Envelope(message_id="late"), "/say late")
+    with pytest.raises(LimitExceeded):
+        await narrow.client.send(key, "/say late", message_id="late")
+    assert not await narrow.client.store.mailbox.holds(key, "late")
+
     await narrow.client.interrupt(key)
     await all_ended(narrow, key, 4)
     assert (await narrow.client.ask(key, "/say out", message_id="refused-1")).text == "out"
