@@ -19,7 +19,7 @@ from perdure.audit import AuditEntry
 from perdure.config import AgentSettings, Settings
 from perdure.context import assemble, estimate_tokens
 from perdure.context.assembly import WINDOW_SHARE
-from perdure.domain.errors import Code, Denied, PerdureError, Refusal
+from perdure.domain.errors import Code, Denied, PerdureError, Refusal, TimedOut
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
@@ -59,6 +59,7 @@ class ModelSteps:
         Raises:
             ApplicationError: for another attempt, after the provider's Retry-After.
         """
+        attempt = 0
         async with heartbeating():
             try:
                 asked = self._guard.invocation(request)
@@ -66,6 +67,7 @@ class ModelSteps:
                 begun = await self._store.turns.begin_step(request, entries)
                 if isinstance(begun, StepOutcome):
                     return begun
+                attempt = begun.attempt
                 refused = next((one for one in asked if not one.goes_on), None)
                 if refused is not None:
                     raise Denied(refused.reason, f"Decided by {refused.decided_by}.")
@@ -75,12 +77,19 @@ class ModelSteps:
                 # History would keep the causes of a failure, which hold a provider's raw words.
                 activity.logger.warning("the step was refused", exc_info=error)
                 error = await self._as_it_may_leave(request, error)
-                again = await self._another_attempt(request, error)
+                again = await self._another_attempt(request, attempt, error)
                 if again is not None:
                     raise again from None
                 return await asyncio.shield(self._give_up(request, error))
 
     async def _answer(self, request: StepRequest, begun: Begun) -> StepAnswer:
+        allowed = self._settings.limits.step_attempts
+        if begun.attempt > allowed:
+            raise TimedOut(
+                f"The step was begun {allowed} times and came to no end: each time it ran out of "
+                "time, lost its worker or broke.",
+                "Send the message again, or raise limits.step_timeout or limits.step_attempts.",
+            )
         agent = self._settings.agent(request.agent)
         max_steps = agent.max_steps or self._settings.limits.max_steps
         if request.step > max_steps:
@@ -162,9 +171,8 @@ class ModelSteps:
         return error.without_words()
 
     async def _another_attempt(
-        self, request: StepRequest, error: PerdureError
+        self, request: StepRequest, attempt: int, error: PerdureError
     ) -> ApplicationError | None:
-        attempt = activity.info().attempt
         if not isinstance(error, ModelFailure) or not error.retryable:
             return None
         if attempt >= self._settings.limits.step_attempts:

@@ -33,6 +33,9 @@ from perdure.store.file_labels import EVERYTHING
 from perdure.tools import BUILTIN, Effect, ToolSpec, to_json_text
 from perdure.workspace import Edited, FileText, Listing, Matches, Written, keep
 
+#: A call that has taken its process down so often is not run again, whatever its effect.
+MOST_RUNS = 3
+
 
 class ToolCalls:
     """`ToolActivities`, over the store, the guard and what stands behind each tool."""
@@ -123,16 +126,15 @@ class ToolCalls:
                 status=ToolStatus.ERROR,
                 text=_error(Code.DENIED, claim.refused, "Policy decided it; do not try again."),
             )
-        repeated = claim.earlier > 0
         try:
             if spec is None:
                 raise await self._unknown_tool(request, call)
-            if not (repeated and spec.effect is Effect.ONCE):
+            if claim.earlier < (1 if spec.effect is Effect.ONCE else MOST_RUNS):
                 arguments = spec.parse(call.arguments)
                 return await self._run(request, spec, arguments, claim, look)
         except PerdureError as error:
             # A tool that is gone by now may have been there when an earlier attempt ran it.
-            if spec is not None or not repeated:
+            if spec is not None or not claim.earlier:
                 return Result(status=ToolStatus.ERROR, text=_error_text(error.refusal))
         return Result(status=ToolStatus.UNKNOWN, text=_unknown(call), label=claim.label)
 

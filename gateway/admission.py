@@ -65,8 +65,7 @@ class Admission:
             return await self._workflows.admit(key, agent, envelope), posted
         except (InvalidArgument, LimitExceeded, Denied, Conflict):
             # Refused for certain: nothing may be left behind that a later run could pick up.
-            if posted.place is Place.NEW:
-                await self._store.mailbox.withdraw(session_key, message_id)
+            await self._store.mailbox.withdraw(session_key, message_id)
             raise
 
     def _check_text(self, text: str) -> None:

@@ -30,7 +30,7 @@ from perdure.domain.errors import (
 from perdure.domain.ids import new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label
-from perdure.domain.states import TURN_ENDS, EventKind, TurnState
+from perdure.domain.states import TURN_ENDS, EventKind, SessionState, TurnState
 from perdure.guard import Guard
 from perdure.shapes import SessionList, SessionStatus, status_of, summary_of
 from perdure.store import Store
@@ -262,12 +262,12 @@ class SessionClient:
         Raises:
             NotFound: when there is no such session.
         """
-        await self._known(session_key)
+        row = await self._known(session_key)
+        if row.state is SessionState.CLOSED:
+            return
         cursor = await self.store.outbox.newest_id()
-        if await self._workflows.close(session_key):
-            await self._event(
-                session_key, cursor, lambda event: event.kind is EventKind.SESSION_CLOSED
-            )
+        await self._workflows.close(SessionKey.parse(session_key), row.agent)
+        await self._event(session_key, cursor, lambda event: event.kind is EventKind.SESSION_CLOSED)
 
     # Approvals -------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from typing import TypeVar
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
-    WorkflowHandle,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
@@ -85,34 +84,45 @@ class SessionWorkflows:
     async def interrupt(self, session_key: str) -> int | None:
         """Interrupt the turn under way; its number, or None."""
 
+        handle = self._temporal().get_workflow_handle_for(Session.run, workflow_id(session_key))
+
         async def call() -> int | None:
-            return await self._handle(session_key).execute_update(
-                Session.interrupt, rpc_timeout=RPC_TIMEOUT
+            try:
+                return await handle.execute_update(Session.interrupt, rpc_timeout=RPC_TIMEOUT)
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return None
+                raise
+
+        return await _persist(call)
+
+    async def close(self, key: SessionKey, agent: str) -> None:
+        """Ask a session to close; the outbox tells when it is.
+
+        A run that was terminated is replaced first, so that what waits is answered.
+        """
+
+        async def call() -> None:
+            await self._temporal().execute_update_with_start_workflow(
+                Session.close,
+                start_workflow_operation=self._start(key, agent),
+                rpc_timeout=RPC_TIMEOUT,
             )
 
-        return await _persist(_unless_closed(call, None))
+        await _persist(call)
 
     async def approval_decided(self, session_key: str) -> None:
         """Wake a session that waits for a person; one that is closed waits for nobody."""
+        handle = self._temporal().get_workflow_handle_for(Session.run, workflow_id(session_key))
 
         async def call() -> None:
-            await self._handle(session_key).signal(
-                Session.approval_decided, rpc_timeout=RPC_TIMEOUT
-            )
+            try:
+                await handle.signal(Session.approval_decided, rpc_timeout=RPC_TIMEOUT)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
 
-        await _persist(_unless_closed(call, None))
-
-    async def close(self, session_key: str) -> bool:
-        """Ask a session to close; False when it is closed already."""
-
-        async def call() -> bool:
-            await self._handle(session_key).execute_update(Session.close, rpc_timeout=RPC_TIMEOUT)
-            return True
-
-        return await _persist(_unless_closed(call, False))
-
-    def _handle(self, session_key: str) -> WorkflowHandle[Session, None]:
-        return self._temporal().get_workflow_handle_for(Session.run, workflow_id(session_key))
+        await _persist(call)
 
     def _start(self, key: SessionKey, agent: str) -> WithStartWorkflowOperation[Session, None]:
         shown = {"PerdureAgent": agent, "PerdureKind": key.kind, "PerdureState": State.IDLE}
@@ -136,22 +146,6 @@ class SessionWorkflows:
 def workflow_id(session_key: str) -> str:
     """The id of a session's workflow."""
     return f"session/{session_key}"
-
-
-def _unless_closed(
-    call: Callable[[], Awaitable[Result]], otherwise: Result
-) -> Callable[[], Awaitable[Result]]:
-    """`call`, or `otherwise` where there is no run to call."""
-
-    async def attempt() -> Result:
-        try:
-            return await call()
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            return otherwise
-
-    return attempt
 
 
 async def _persist(call: Callable[[], Awaitable[Result]]) -> Result:

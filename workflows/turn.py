@@ -46,8 +46,15 @@ Result = TypeVar("Result")
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 #: Beyond a tool's own timeout, which the activity keeps itself: time to claim and to seal.
 TOOL_GRACE = timedelta(seconds=15)
+#: Attempts that may be lost before they begin: a worker that is frozen, not dead, swallows a task
+#: for each of its open polls. Those that begin are counted in the store and bounded there.
+LOST_ATTEMPTS = 10
 #: After a crash a tool call is looked at again at once; its claim keeps it from running twice.
-TOOLS = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=6)
+TOOLS = RetryPolicy(
+    initial_interval=timedelta(milliseconds=200),
+    maximum_interval=timedelta(seconds=5),
+    maximum_attempts=LOST_ATTEMPTS + 4,
+)
 
 INTERRUPTED = Refusal(
     code=Code.UNAVAILABLE,
@@ -193,7 +200,7 @@ class TurnEngine:
                 retry_policy=RetryPolicy(
                     initial_interval=timedelta(milliseconds=200),
                     maximum_interval=timedelta(seconds=30),
-                    maximum_attempts=self.profile.step_attempts,
+                    maximum_attempts=self.profile.step_attempts + LOST_ATTEMPTS,
                 ),
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=view.step_summary(current, self._state.agent),

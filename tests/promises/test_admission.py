@@ -7,6 +7,9 @@ Each test goes through `SessionClient`, a real Temporal server and a real worker
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -54,6 +57,22 @@ async def test_ten_megabytes_are_refused_with_the_limit_named(stack: Stack, way_
     key = fresh_key("large")
     with pytest.raises(LimitExceeded, match=r"10000000 bytes; limits.message_bytes is 1000000"):
         await way_in(stack)(key, "x" * 10_000_000)
+    await assert_nothing_came_in(stack, key)
+
+
+async def test_the_command_line_refuses_ten_megabytes_too(stack: Stack) -> None:
+    """As HTTP does: see `tests/test_http.py`."""
+    key = fresh_key("large-cli")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway.cli", "send", key, "--home", str(stack.home)),
+        env=os.environ | stack.environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    told, _ = await process.communicate(b"x" * 10_000_000)
+    assert process.returncode != 0
+    assert b"limits.message_bytes is 1000000" in b" ".join(told.split())
     await assert_nothing_came_in(stack, key)
 
 
@@ -148,6 +167,12 @@ async def test_a_full_inbox_refuses_with_the_limit_and_harms_nobody_else(narrow:
     # What waits may be announced again, and another session has room of its own.
     assert (await narrow.client.send(key, "/say in", message_id="waits-1")).duplicate
     assert (await narrow.client.ask(other, "/say hello", timeout=TIMEOUT)).text == "hello"
+
+    # Nor does a text stay that an earlier attempt laid down and could not announce.
+    await narrow.client.store.mailbox.post(key, Envelope(message_id="late"), "/say late")
+    with pytest.raises(LimitExceeded):
+        await narrow.client.send(key, "/say late", message_id="late")
+    assert not await narrow.client.store.mailbox.holds(key, "late")
 
     await narrow.client.interrupt(key)
     await all_ended(narrow, key, 4)

@@ -125,9 +125,9 @@ async def test_an_answer_that_was_committed_before_the_kill_is_not_paid_again(
 async def test_killed_between_its_effect_and_its_report_a_tool_is_not_silently_repeated(
     mortal: Stack, provider: OpenAIServer
 ) -> None:
-    """Promise 14: what must not come twice is of unknown outcome; what may, is run again, under
-    the same idempotency key."""
-    effects = {"pay": 1, "put": 2, "look": 2}
+    """Promise 14: what must not come twice is of unknown outcome, and so is what the next worker
+    does not know any more; what may come twice is run again, under the same idempotency key."""
+    effects = {"pay": 1, "put": 2, "look": 2, "retire": 1}
     keys = {tool: fresh_key(tool) for tool in effects}
     provider.default = lambda request: (
         says("done")
@@ -144,6 +144,8 @@ async def test_killed_between_its_effect_and_its_report_a_tool_is_not_silently_r
 
     await until(all_taken)
     mortal.worker.kill()
+    config = mortal.home / "perdure.toml"
+    config.write_text(config.read_text().replace('"tests.support.user_tools:retire", ', ""))
     for key in keys.values():
         _open_gate(mortal, key)
     mortal.worker.start()
@@ -158,18 +160,25 @@ async def test_killed_between_its_effect_and_its_report_a_tool_is_not_silently_r
         "pay": ToolStatus.UNKNOWN,
         "put": ToolStatus.OK,
         "look": ToolStatus.OK,
+        "retire": ToolStatus.UNKNOWN,
     }
     assert all(result.text == "done" for result in results.values())
-    (told,) = await watching.results(mortal, keys["pay"])
-    assert "Unknown outcome: pay" in told
-    assert "may or may not have taken effect" in told
     read_by_the_model = [
         message["content"]
         for request in provider.requests
         for message in request.messages
         if message["role"] == "tool"
     ]
-    assert told in read_by_the_model
+    for tool in ("pay", "retire"):
+        (told,) = await watching.results(mortal, keys[tool])
+        assert f"Unknown outcome: {tool}" in told
+        assert "may or may not have taken effect" in told
+        assert told in read_by_the_model
+
+    # Of a call that was never begun it is known that there is no such tool.
+    again = await mortal.client.ask(keys["retire"], "retire", timeout=TIMEOUT)
+    assert again.tools[0].status is ToolStatus.ERROR
+    assert "There is no tool named 'retire'" in (await watching.results(mortal, keys["retire"]))[-1]
 
 
 async def test_killed_after_an_edit_and_before_its_seal_the_edit_is_of_unknown_outcome(
@@ -269,28 +278,33 @@ async def test_a_deploy_in_the_middle_of_a_turn_is_nobodys_stop(
     assert given_over == ["worker_shutdown"] * 3
 
 
-async def test_a_tool_that_left_the_configuration_after_it_began_is_of_unknown_outcome(
+async def test_a_worker_that_was_frozen_and_wakes_gives_one_answer(
     mortal: Stack, provider: OpenAIServer
 ) -> None:
-    """Promise 14, where the new worker does not know the tool any more: it says so only of a call
-    that certainly never ran."""
-    key = fresh_key("left")
-    provider.script(calls(("1", "pay", "{}")), calls(("2", "pay", "{}")), says("done"))
-    ticket = await mortal.client.send(key, "pay")
+    """Given up for dead, it wakes with an answer in hand, beside the next attempt: whichever
+    commits first is the answer, and only that one is kept and counted."""
+    key = fresh_key("frozen")
+    provider.script(says("the first", wait=1), says("the second"))
+    ticket = await mortal.client.send(key, "hello")
+    await provider.arrived()
+    worker = mortal.worker.process
+    assert worker is not None
+    worker.send_signal(signal.SIGSTOP)
 
-    async def paid() -> bool:
-        return bool(user_tools.effects(watching.workspace(mortal, key)))
+    async def given_up() -> bool:
+        return any(activity.attempt == 2 for activity in await watching.pending(mortal, key))
 
-    await until(paid)
-    mortal.worker.kill()
-    config = mortal.home / "perdure.toml"
-    config.write_text(config.read_text().replace('"tests.support.user_tools:pay", ', ""))
-    mortal.worker.start()
+    await until(given_up)
+    worker.send_signal(signal.SIGCONT)
     result = await mortal.client.wait(key, ticket.message_id, timeout=TIMEOUT)
+    # What it had begun is done when it ends.
+    assert await asyncio.to_thread(mortal.worker.terminate) == 0
 
-    assert (result.state, result.text) == (TurnState.COMPLETED, "done")
-    assert [tool.status for tool in result.tools] == [ToolStatus.UNKNOWN, ToolStatus.ERROR]
-    first, second = await watching.results(mortal, key)
-    assert "Unknown outcome: pay" in first
-    assert "There is no tool named 'pay'" in second
-    assert len(user_tools.effects(watching.workspace(mortal, key))) == 1
+    assert result.state is TurnState.COMPLETED
+    assert result.text in ("the first", "the second")
+    assert len(provider.requests) <= 2
+    texts = [message.text for message in await watching.transcript(mortal, key)]
+    assert texts == ["hello", result.text]
+    assert (await mortal.client.status(key)).tokens.input == 11
+    mortal.worker.start()
+    assert (await mortal.client.ask(key, "and now?", timeout=TIMEOUT)).text == "fine"

@@ -20,7 +20,8 @@ from perdure.store.transcript import TurnResult
 from tests.support import watching
 from tests.support.accounting import all_ended, assert_answered_once, said, turns_of
 from tests.support.openai_server import OpenAIServer, Request, says
-from tests.support.stack import Stack, fresh_key
+from tests.support.stack import Stack, fresh_key, until
+from workflows.session import Session
 
 TIMEOUT = 60
 
@@ -120,12 +121,15 @@ async def test_senders_racing_with_close_are_each_answered_once(stack: Stack) ->
     done = asyncio.Event()
 
     async def sender(name: int) -> list[TurnResult]:
-        return [
-            await stack.client.ask(
-                key, f"/say {name}.{number}", message_id=f"{name}.{number}", timeout=TIMEOUT
+        answers = []
+        for number in range(12):
+            # Without pauses the session would never be at rest, and so never close.
+            await asyncio.sleep((number * 7 + name * 3) % 10 * 0.02)
+            text = f"/say {name}.{number}"
+            answers.append(
+                await stack.client.ask(key, text, message_id=f"{name}.{number}", timeout=TIMEOUT)
             )
-            for number in range(15)
-        ]
+        return answers
 
     async def closer() -> None:
         while not done.is_set():
@@ -137,7 +141,7 @@ async def test_senders_racing_with_close_are_each_answered_once(stack: Stack) ->
     await asyncio.gather(*closers)
 
     assert [answer.text for part in answers for answer in part] == [
-        f"{name}.{number}" for name in range(5) for number in range(15)
+        f"{name}.{number}" for name in range(5) for number in range(12)
     ]
     await assert_answered_once(
         stack, key, ["start", *(answer.message_id for part in answers for answer in part)]
@@ -186,10 +190,12 @@ async def test_reset_drops_what_waits_and_tells_the_waiters(stack: Stack) -> Non
     asking = asyncio.create_task(
         stack.client.ask(key, "/say d", message_id="d", timeout=TIMEOUT),
     )
-    async with asyncio.timeout(TIMEOUT):
-        while (await stack.client.status(key)).pending < 4:  # noqa: ASYNC110 (another process)
-            await asyncio.sleep(0.02)
+    handle = stack.client.temporal.get_workflow_handle_for(Session.run, workflow_id(key))
 
+    async def admitted() -> bool:
+        return (await handle.query(Session.status)).inbox == 4
+
+    await until(admitted)
     assert await stack.client.reset(key) == 4
 
     for task in (*waiters, asking):
@@ -277,7 +283,6 @@ async def test_interrupt_stops_the_turn_and_not_the_session(stack: Stack) -> Non
     assert stopped.state is TurnState.INTERRUPTED
     assert "interrupted" in stopped.text
     assert (await stack.client.wait(key, "next", timeout=TIMEOUT)).text == "next"
-    assert await stack.client.interrupt(key) is None
     await stack.client.close(key)
     assert await stack.client.interrupt(key) is None
     assert (await stack.client.status(key)).state is SessionState.CLOSED
@@ -334,6 +339,18 @@ async def test_reset_of_a_terminated_session_drops_what_waited(stack: Stack) -> 
         await waiter
     after = await stack.client.ask(key, "/say after", timeout=TIMEOUT)
     assert (after.turn, after.text) == (2, "after")
+
+
+async def test_close_of_a_terminated_session_answers_what_waited(stack: Stack) -> None:
+    key = fresh_key("terminate-close")
+    waiting = ["a", "b"]
+    await busy(stack, key, waiting)
+    await terminate(stack, key)
+    await stack.client.close(key)
+    assert (await stack.client.status(key)).state is SessionState.CLOSED
+    for message_id in waiting:
+        assert (await stack.client.wait(key, message_id)).text == message_id
+    assert (await stack.client.wait(key, "blocker")).state is TurnState.FAILED
 
 
 async def test_a_session_terminated_again_and_again_loses_nothing(stack: Stack) -> None:

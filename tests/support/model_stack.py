@@ -11,7 +11,7 @@ INPUT_PRICE = 0.15e-6
 OUTPUT_PRICE = 0.60e-6
 
 _USER_TOOLS = (
-    *("pay", "put", "look", "late", "early", "too_slow", "too_slow_to_read"),
+    *("pay", "retire", "put", "look", "late", "early", "too_slow", "too_slow_to_read"),
     *("seven_seconds", "seven_seconds_async", "huge", "odd", "raises", "raises_async"),
     *("add", "add_async", "whoami"),
 )

@@ -66,6 +66,11 @@ class Stack:
         self.client: SessionClient
 
 
+def _lay_out(home: Path, config: str) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "perdure.toml").write_text(config)
+
+
 @asynccontextmanager
 async def running_stack(
     home: Path, address: str, *, config: str = "", environ: dict[str, str] | None = None
@@ -75,8 +80,7 @@ async def running_stack(
     Every stack has a task queue of its own, so many share a server. Session keys must be unique
     on a server: use `fresh_key`.
     """
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "perdure.toml").write_text(config)
+    await asyncio.to_thread(_lay_out, home, config)
     stack = Stack(
         home,
         {
@@ -108,5 +112,5 @@ async def server(home: Path, extra_args: Sequence[str] = ()) -> AsyncIterator[st
 async def until(condition, timeout: float = 60) -> None:  # type: ignore[no-untyped-def]
     """Wait until an async condition holds; fails loudly instead of hanging."""
     async with asyncio.timeout(timeout):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)

@@ -42,6 +42,11 @@ async def pay(context: ToolContext) -> str:
     return "paid"
 
 
+async def retire(context: ToolContext) -> str:
+    """Like `pay`, for a configuration that drops it."""
+    return await pay(context)
+
+
 @tool(effect=Effect.IDEMPOTENT)
 async def put(context: ToolContext) -> str:
     """Has an effect that may come twice, then waits at the gate."""
