@@ -167,11 +167,11 @@ async def test_a_turn_goes_on_in_the_next_run(hinted: Stack) -> None:
 
 async def test_an_interrupt_reaches_a_turn_that_is_moving_to_its_next_run(hinted: Stack) -> None:
     key = fresh_key("moving")
-    for number in range(1, 9):
+    for number in range(1, 6):
         script = "\n---\n".join(["/ls {}"] * 60)
         ticket = await hinted.client.send(key, f"{script}\n/say never")
         # Each time at another point of the run.
-        await reached(hinted, key, number, 3 + 2 * number)
+        await reached(hinted, key, number, 3 + 3 * number)
         assert await hinted.client.interrupt(key) == number
         stopped = await hinted.client.wait(key, ticket.message_id, timeout=TIMEOUT)
         assert stopped.state is TurnState.INTERRUPTED
@@ -180,11 +180,11 @@ async def test_an_interrupt_reaches_a_turn_that_is_moving_to_its_next_run(hinted
 
 async def test_a_reset_reaches_a_turn_that_is_moving_to_its_next_run(hinted: Stack) -> None:
     key = fresh_key("moving-reset")
-    for number in range(1, 9):
+    for number in range(1, 6):
         script = "\n---\n".join(["/ls {}"] * 60)
         ticket = await hinted.client.send(key, f"{script}\n/say never")
         waits = await hinted.client.send(key, "/say dropped")
-        await reached(hinted, key, number, 3 + 2 * number)
+        await reached(hinted, key, number, 3 + 3 * number)
         assert await hinted.client.reset(key) == 1
         stopped = await hinted.client.wait(key, ticket.message_id, timeout=TIMEOUT)
         assert stopped.state is TurnState.INTERRUPTED
