@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from temporalio.testing import ActivityEnvironment
 
@@ -44,6 +44,14 @@ RECIPIENTS = {
     "staff": {"team": Label.INTERNAL},
     "board": {"chair": Label.CONFIDENTIAL},
 }
+#: Sessions, and what those may read who get their answers.
+KEYS = {
+    "default:bob": Label.CONFIDENTIAL,
+    "default:bob~peer~chair~channel~board": Label.CONFIDENTIAL,
+    "default:bob~peer~stranger~channel~board": Label.PUBLIC,
+    "default:bob~peer~team~channel~staff": Label.INTERNAL,
+    "default:bob~channel~gone": Label.PUBLIC,
+}
 FOLDERS = {
     "open": Label.PUBLIC,
     "staff": Label.INTERNAL,
@@ -54,9 +62,10 @@ RULES = (
     rule("ask-team", "PRE_OUTPUT", "REQUIRE_APPROVAL", ("recipient", "in", ["team", "chair"]))
     + rule("ask-write", "PRE_TOOL_CALL", "REQUIRE_APPROVAL", ("args.path", "equals", "plan.md"))
     + rule("allow", "PRE_TOOL_CALL", "ALLOW", priority=2000)
-    + rule("mask", "POST_TOOL_RESPONSE", "REDACT", ("tool", "equals", "grep"), pattern="zebra")
+    + rule("mask", "POST_TOOL_RESPONSE", "REDACT", ("tool", "equals", "grep"), pattern="lion")
 )
 
+SECRET = Label.CONFIDENTIAL
 folders = st.sampled_from(sorted(FOLDERS))
 names = st.sampled_from(["a.md", "plan.md", "notes/b.md", "alias.md", "linked/b.md"])
 paths = names | folders.map(lambda folder: f"{folder}/seed.md")
@@ -70,12 +79,12 @@ operations = st.one_of(
     st.tuples(st.just("ls"), st.sampled_from([".", "notes", "finance"])),
     st.tuples(st.just("write"), paths),
     st.tuples(st.just("scribble"), names),
-    st.tuples(st.just("big"), st.none()),
+    st.sampled_from([("big", None), ("big", None), ("read", "finance/seed.md")]),
+    st.sampled_from([("write", "a.md"), ("write", "linked/b.md"), ("tool", "ledger")]),
     st.tuples(st.just("tool"), st.sampled_from(["ledger", "vault", "bogus"])),
     st.tuples(st.just("message"), places),
     st.tuples(st.just("hear"), st.sampled_from(list(Label)[:3])),
     st.tuples(st.just("answer"), st.none()),
-    st.tuples(st.just("link"), paths),
     st.tuples(st.just("reset"), st.none()),
 )
 
@@ -141,7 +150,7 @@ class Session:
         judged = self.guard.answer(request, text)
         answer = StepAnswer(text=judged.text, model="x", ended=TurnState.COMPLETED)
         await self.store.turns.commit_step(request, answer, judged.entries)
-        self.answers.append((judged.text, self.guard.destination(self.key)[2]))
+        self.answers.append((judged.text, KEYS[self.key]))
 
     async def call(self, tool: str, **arguments: Any) -> None:
         """A turn of one tool call; a person decides where one is asked."""
@@ -216,6 +225,13 @@ def _link(root: Path, target: str) -> None:
             place.symlink_to(leads)
 
 
+def ways_back(root: Path) -> list[tuple[str, str]]:
+    """How a session may come to a file: by its name, by links, by a search."""
+    files = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
+    reads = [str(path) for path in files if path.name != "seed.md"]
+    return [("grep", "."), ("grep", "notes"), *(("read", path) for path in [*reads, "linked/b.md"])]
+
+
 def check(session: Session) -> None:
     """Nothing lies, or was read, below its level."""
     clearance = session.settings.agent().clearance
@@ -252,42 +268,46 @@ async def opened(home: Path, key: str, approve: list[bool]):  # type: ignore[no-
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     script=st.lists(operations, min_size=4, max_size=16),
     approve=st.lists(st.booleans(), max_size=6),
-    key=st.sampled_from(
-        ["default:bob", "default:bob~peer~chair~channel~board", "default:bob~channel~public"]
-    ),
+    key=st.sampled_from(sorted(KEYS)),
+    alias=paths,
 )
+@example(
+    [("tool", "ledger"), ("hear", SECRET), ("write", "linked/b.md")], [], "default:bob", "a.md"
+)
+@example([("hear", SECRET), ("edit", "alias.md"), ("big", None)], [], "default:bob", "open/seed.md")
 def test_no_content_reaches_a_place_below_its_level(
     tmp_path_factory: pytest.TempPathFactory,
     script: list[tuple[str, Any]],
     approve: list[bool],
     key: str,
+    alias: str,
 ) -> None:
-    asyncio.run(_play(tmp_path_factory.mktemp("flow"), script, approve, key))
+    asyncio.run(_play(tmp_path_factory.mktemp("flow"), script, approve, key, alias))
 
 
-async def _play(home: Path, script: list[tuple[str, Any]], approve: list[bool], key: str) -> None:
+async def _play(
+    home: Path, script: list[tuple[str, Any]], approve: list[bool], key: str, alias: str
+) -> None:
     async with opened(home, key, approve) as session:
         for folder, label in FOLDERS.items():
             session.workspace.write(f"{folder}/seed.md", session.needle(label))
+        await act(session, "link", alias)
         for operation, about in script:
             await act(session, operation, about)
             check(session)
-        # At last it tells everybody, twice: as it is, and after a reset and another look around.
-        for _ in range(2):
-            for channel in CHANNELS:
-                for recipient in (*RECIPIENTS[channel], "stranger"):
-                    await act(session, "message", (channel, recipient))
-            await act(session, "answer", None)
-            check(session)
+        # At last every way back to what it ever wrote, each from PUBLIC, and on to everybody.
+        await act(session, "answer", None)
+        for route, about in ways_back(session.workspace.root):
             await act(session, "reset", None)
-            await act(session, "grep", "notes")
-            for name in ("a.md", "plan.md", "alias.md"):
-                await act(session, "read", name)
+            await act(session, route, about)
+            for place in (("public", "anyone"), ("board", "stranger"), ("staff", "team")):
+                await act(session, "message", place)
+            await act(session, "answer", None)
             check(session)
         states = await session.store.approvals.list(state=ApprovalState.PENDING)
         assert states.total == 0
