@@ -25,7 +25,7 @@ from activities.steps import ModelSteps
 from activities.stubs import SessionActivities, StepActivities, ToolActivities
 from activities.toolboxes import Toolboxes
 from activities.tools import ToolCalls
-from gateway.connection import connect, ensure_search_attributes
+from gateway.connection import connect, ensure_search_attributes, leave
 from perdure.channels.courier import Courier
 from perdure.config import Settings, load_settings
 from perdure.domain.errors import PerdureError
@@ -120,7 +120,9 @@ def main() -> None:
     try:
         asyncio.run(run(load_settings(arguments.home)))
     except PerdureError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        leave(1)
+    leave(0)
 
 
 if __name__ == "__main__":

@@ -236,7 +236,7 @@ def _step_limit(agent: AgentSettings, max_steps: int) -> StepAnswer:
 
 def _interrupted(agent: AgentSettings, partial: str) -> StepAnswer:
     return StepAnswer(
-        text=f"{partial}\n\n[interrupted]".strip(),
+        text=f"{partial.rstrip()}\n\n[interrupted]".strip(),
         model=agent.models[0],
         ended=TurnState.INTERRUPTED,
         error=Refusal(

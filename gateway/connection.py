@@ -5,6 +5,11 @@ Invariant: both sides speak through the same data converter, so what one writes 
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
+from typing import NoReturn
+
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
@@ -50,6 +55,18 @@ async def connect(settings: Settings) -> Client:
             f"Temporal does not answer at {address}: {error}.",
             "Is the address right, and is the server up?",
         ) from error
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with its output flushed.
+
+    The SDK's threads sometimes abort an interpreter that is shutting down (PyGILState_Release),
+    which would turn a good exit code into a crash.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 async def ensure_search_attributes(client: Client) -> None:

@@ -135,7 +135,7 @@ async def test_somebody_who_joins_sees_the_turn_that_runs_and_may_stop_it(
     talkative: Stack, provider: OpenAIServer
 ) -> None:
     key = fresh_key("join")
-    provider.script(says("the beginning", pause=0.1, ending="hang"))
+    provider.script(says("the beginning ", pause=0.1, ending="hang"))
     ticket = await talkative.client.send(key, "tell me everything")
     await until(lambda: talkative.client.store.transcript.turn_of(key, ticket.message_id))
     async with chat(talkative, key) as terminal:

@@ -35,6 +35,7 @@ from perdure.domain.steps import (
     TurnEnd,
 )
 from perdure.store import Store
+from perdure.store.claims import Result, Ruling, Verdict
 from perdure.store.turns import StepAnswer
 
 KEY = "default:live"
@@ -284,8 +285,9 @@ async def test_tool_calls_are_told_with_their_arguments_and_what_became_of_them(
         [(ToolStatus.ERROR, '{"error": {"message": "There is no x."}}'), (ToolStatus.OK, "[]")]
     ):
         request = ToolRequest(session_key=KEY, agent="main", turn=1, step=1, call=number)
-        claim = await scene.store.claims.claim(request)
-        await scene.store.claims.seal(request, claim.call, status, text)
+        look = await scene.store.claims.look(request)
+        await scene.store.claims.claim(request, Ruling(verdict=Verdict.RUN, call=look.call))
+        await scene.store.claims.seal(request, look.call, Result(status=status, text=text))
     await live.seen(ToolEnded, 2)
     started = [item for item in live.items if isinstance(item, ToolStarted)]
     ended = [item for item in live.items if isinstance(item, ToolEnded)]

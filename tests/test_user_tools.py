@@ -318,13 +318,13 @@ def test_an_installed_package_brings_tools_and_groups(
     assert list(select(["user", f"{HERE}:add"]).users) == ["add"]
     with pytest.raises(InvalidArgument, match="Did you mean 'weather'") as caught:
         select(["wether"])
-    assert "files, user, weather" in str(caught.value)
+    assert "sessions, user, weather" in str(caught.value)
 
 
 def test_an_unknown_entry_names_what_exists() -> None:
     with pytest.raises(InvalidArgument, match="Did you mean 'files'") as caught:
         select(["flies"])
-    assert "edit, grep, ls, read, write" in str(caught.value)
+    assert "edit, grep, ls, message, read" in str(caught.value)
     assert "module:function" in str(caught.value)
 
 

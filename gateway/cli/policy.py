@@ -85,8 +85,9 @@ def explain(
 
 
 @_policy.command()
-def hooks(as_json: AsJson = False) -> None:
+def hooks(home: Home = None, as_json: AsJson = False) -> None:
     """List the hooks, the fields that a rule may name there, and what REDACT redacts."""
+    del home  # the hooks of every home are the same
     from gateway.cli.tables import columns, print_table
     from perdure.policy.facts import REDACTABLE, fields_of
     from perdure.policy.hooks import Hook

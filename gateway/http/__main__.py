@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from gateway.connection import leave
 from gateway.http.server import serve
 from perdure.config import load_settings
 from perdure.domain.errors import PerdureError
@@ -25,7 +26,9 @@ def main() -> None:
     try:
         asyncio.run(serve(load_settings(arguments.home), arguments.host, arguments.port))
     except PerdureError as error:
-        sys.exit(f"The gateway cannot serve. {error}")
+        print(f"The gateway cannot serve. {error}", file=sys.stderr)
+        leave(1)
+    leave(0)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,11 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select
 
 from perdure.domain.messages import Frozen
+from perdure.domain.states import TurnState
 from perdure.domain.steps import StepRequest
 from perdure.store.clock import now
 from perdure.store.database import Database
-from perdure.store.tables import deltas, listeners
+from perdure.store.tables import deltas, listeners, turns
 
 #: How long a listener counts as alive after it last said so, in seconds.
 LEASE = 5.0
@@ -49,7 +50,7 @@ class Deltas:
         return await self._database.read(_listened, session_key)
 
     async def write(self, request: StepRequest, generation: int, text: str) -> None:
-        """Append a piece of the text that a step is streaming."""
+        """Append a piece of the text that a step is streaming; too late for its turn, it is lost."""
         key = request.model_dump(include={"session_key", "turn", "step"})
         await self._database.write(_write, {**key, "generation": generation, "text": text})
 
@@ -86,7 +87,13 @@ def _listened(connection: Connection, session_key: str) -> bool:
 
 
 def _write(connection: Connection, values: dict[str, Any]) -> None:
-    connection.execute(insert(deltas).values(values))
+    state = connection.scalar(
+        select(turns.c.state).where(
+            turns.c.session_key == values["session_key"], turns.c.turn == values["turn"]
+        )
+    )
+    if state == TurnState.RUNNING:
+        connection.execute(insert(deltas).values(values))
 
 
 def _after(connection: Connection, session_key: str, cursor: int) -> list[Delta]:

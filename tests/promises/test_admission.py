@@ -212,7 +212,11 @@ async def test_a_label_rises_is_recorded_and_falls_only_by_a_reset(stack: Stack)
     assert answers == [Label.PUBLIC, *[Label.CONFIDENTIAL] * 3]
     (raised,) = await watching.events(stack, key, EventKind.LABEL_RAISED)
     assert raised.turn == 2
-    assert raised.payload == {"before": Label.PUBLIC, "after": Label.CONFIDENTIAL}
+    assert raised.payload == {
+        "before": Label.PUBLIC,
+        "after": Label.CONFIDENTIAL,
+        "reason": "message",
+    }
     assert (await stack.client.status(key)).label is Label.CONFIDENTIAL
 
     await stack.client.close(key)

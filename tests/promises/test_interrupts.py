@@ -22,7 +22,7 @@ async def test_an_interrupt_reaches_a_model_call_blocked_on_its_socket_and_keeps
     """Promise 13: the call itself ends, long before anyone could take its worker for dead, and
     the provider sees its connection closed."""
     key = fresh_key("blocked")
-    provider.script(says("The first part, ", "the second", ending="hang"))
+    provider.script(says("The first part, ", "the second, ", ending="hang"))
 
     async def heard() -> bool:
         return "second" in "".join(row.text for row in await watching.delta_rows(models, key))
@@ -36,7 +36,7 @@ async def test_an_interrupt_reaches_a_model_call_blocked_on_its_socket_and_keeps
     result = await models.client.wait(key, ticket.message_id, timeout=TIMEOUT)
 
     assert result.state is TurnState.INTERRUPTED
-    assert result.text == "The first part, the second\n\n[interrupted]"
+    assert result.text == "The first part, the second,\n\n[interrupted]"
     await asyncio.wait_for(request.closed.wait(), TIMEOUT)
     assert await watching.attempts(models, key, "take_step") == [1]
     assert await watching.delta_rows(models, key) == []

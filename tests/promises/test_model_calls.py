@@ -18,7 +18,7 @@ from perdure.domain.states import TurnState
 from tests.support import watching
 from tests.support.model_stack import AGENTS
 from tests.support.openai_server import OpenAIServer, Request, calls, says
-from tests.support.stack import Stack, fresh_key
+from tests.support.stack import Stack, fresh_key, until
 
 TIMEOUT = 60
 
@@ -63,6 +63,7 @@ async def test_ten_silent_seconds_before_the_first_token_cost_no_attempt(
     assert len(provider.requests) == 2
     for key in (importing, waiting):
         assert [step.attempts for step in await watching.step_rows(models, key)] == [1]
+        await until(lambda key=key: watching.at_rest(models, key))
         assert await watching.attempts(models, key, "take_step") == [1]
 
 
