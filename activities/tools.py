@@ -187,8 +187,7 @@ class ToolCalls:
         if spec.effect is Effect.READ:
             return ()
         if spec.name not in BUILTIN:
-            # A user's function has the whole workspace.
-            return (EVERYTHING,)
+            return (EVERYTHING,) if spec.workspace else ()
         try:
             path = getattr(spec.parse(call.arguments), "path", None)
             if path is None:

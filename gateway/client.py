@@ -32,7 +32,7 @@ from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label
 from perdure.domain.states import TURN_ENDS, EventKind, SessionState, TurnState
 from perdure.guard import Guard
-from perdure.shapes import SessionList, SessionStatus, status_of, summary_of
+from perdure.shapes import SessionList, SessionStatus, readable, status_of, summary_of
 from perdure.store import Store
 from perdure.store.mailbox import Place
 from perdure.store.outbox import Event
@@ -209,6 +209,8 @@ class SessionClient:
     async def history(self, session_key: str, *, limit: int = 20, offset: int = 0) -> HistoryPage:
         """A page of the transcript: newest page first, each page in order. `limit` up to 200.
 
+        Messages above `gateway.level` are there without their words.
+
         Raises:
             NotFound: when there is no such session.
             InvalidArgument: for a limit or an offset out of range.
@@ -219,7 +221,8 @@ class SessionClient:
                 "limit is 1 to 200, offset 0 or more.",
             )
         await self._known(session_key)
-        return await self.store.transcript.page(session_key, limit, offset)
+        page = await self.store.transcript.page(session_key, limit, offset)
+        return readable(page, self.settings.gateway.level)
 
     async def events(self, session_key: str, *, after: int = 0) -> AsyncIterator[Event]:
         """Every event of a session after a cursor, each once, for ever.

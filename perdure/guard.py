@@ -191,6 +191,8 @@ class Guard:
         where the links of a path lead: call it in a thread."""
         declared = self._settings.tools.get(spec.name)
         label = declared.label if declared else Label.PUBLIC
+        if spec.workspace:
+            label = join(label, label_at(labels, EVERYTHING))
         path = arguments.get("path", EVERYTHING)
         if spec.group == _FILE_TOOLS and spec.name != "grep" and isinstance(path, str):
             label = join(label, self.file_label(path, labels))

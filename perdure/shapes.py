@@ -9,10 +9,14 @@ from datetime import datetime
 
 from perdure.config import Settings
 from perdure.domain.keys import Kind
-from perdure.domain.labels import Label
+from perdure.domain.labels import Label, can_flow
 from perdure.domain.messages import Frozen
 from perdure.domain.states import SessionState
 from perdure.store.sessions import SessionRow
+from perdure.store.transcript import HistoryPage
+
+#: What stands for the words of a message that may not be read where they are asked for.
+ABOVE = "[withheld: this message is {}]"
 
 
 class Tokens(Frozen):
@@ -95,3 +99,19 @@ def status_of(row: SessionRow, settings: Settings, pending: int) -> SessionStatu
 def summary_of(row: SessionRow) -> SessionSummary:
     """A session as a line of a list."""
     return SessionSummary(**row.model_dump(include=set(SessionSummary.model_fields)))
+
+
+def readable(page: HistoryPage, level: Label) -> HistoryPage:
+    """The page as a place of `level` may read it: what is above has no words and no calls."""
+    return page.model_copy(
+        update={
+            "messages": tuple(
+                message
+                if can_flow(message.label, level)
+                else message.model_copy(
+                    update={"text": ABOVE.format(message.label), "tool_calls": ()}
+                )
+                for message in page.messages
+            )
+        }
+    )

@@ -50,7 +50,7 @@ class Deltas:
         return await self._database.read(_listened, session_key)
 
     async def write(self, request: StepRequest, generation: int, text: str) -> None:
-        """Append a piece of the text that a step is streaming; too late for its turn, it is lost."""
+        """Append a piece of the text that a step is streaming, while its turn runs."""
         key = request.model_dump(include={"session_key", "turn", "step"})
         await self._database.write(_write, {**key, "generation": generation, "text": text})
 

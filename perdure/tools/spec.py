@@ -65,6 +65,8 @@ class ToolSpec:
     lane: Lane
     effect: Effect
     timeout: float | None = None
+    #: Whether it is handed the whole workspace, and may read and write any file of it.
+    workspace: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -168,6 +168,7 @@ def from_function(function: Callable[..., Any]) -> UserTool:
         lane=Lane.ACTIVITY,
         effect=traits.effect,
         timeout=traits.timeout,
+        workspace=signature.context_parameter is not None,
     )
     return UserTool(spec, function, signature.context_parameter)
 

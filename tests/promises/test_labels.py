@@ -14,6 +14,7 @@ import pytest
 from perdure.domain.errors import Denied
 from perdure.domain.labels import Label
 from perdure.domain.states import TurnState
+from perdure.workspace import Workspace
 from tests.support.policed import (
     ALL_TOOLS,
     CONFIG,
@@ -312,3 +313,18 @@ async def test_the_session_knows_its_label_and_a_hidden_one_is_not_there(stack: 
     assert refusal(extra)["code"] == "invalid_argument"
     assert "caller_session_key" in refusal(extra)["message"]
     assert await label(stack, key) is Label.PUBLIC
+
+
+async def test_history_shows_no_words_above_the_level_of_the_gateway(
+    temporal_address: str, tmp_path: Path
+) -> None:
+    config = '[gateway]\nlevel = "PUBLIC"\n[workspace.labels]\n"secret/**" = "CONFIDENTIAL"\n'
+    async with running_stack(tmp_path, temporal_address, config=config) as stack:
+        key = fresh_key("above")
+        Workspace.for_session(stack.home, key).write("secret/plan.md", "the needle in the plan")
+        await stack.client.ask(key, '/read {"path": "secret/plan.md"}\n/say done', timeout=60)
+        page = await stack.client.history(key, limit=50)
+    assert "needle" not in page.model_dump_json()
+    assert [message.text for message in page.messages if message.label is Label.CONFIDENTIAL] == [
+        "[withheld: this message is CONFIDENTIAL]"
+    ] * 2
