@@ -21,7 +21,7 @@ from perdure.store.outbox import Event
 from perdure.store.tables import deltas, steps, tool_claims
 from perdure.store.transcript import HistoryMessage
 from perdure.workspace import Workspace
-from tests.support.stack import Stack
+from tests.support.stack import Stack, until
 from workflows.session import Session
 
 
@@ -125,7 +125,9 @@ async def at_rest(stack: Stack, key: str) -> bool:
 
 
 async def attempts(stack: Stack, key: str, activity: str) -> list[int]:
-    """The attempts that each finished activity of a type took."""
+    """The attempts that each finished activity of a type took, once the workflow rests: the store
+    has an answer before Temporal hears of it."""
+    await until(lambda: at_rest(stack, key))
     found = await history(stack, key)
     scheduled = {
         entry.event_id
