@@ -138,6 +138,10 @@ def _reset(connection: Connection, request: SessionReset) -> None:
             EventKind.SESSION_RESET,
             request_id=request.request_id,
             epoch=epoch,
+            # The lineage: what this epoch follows, and where in the transcript it begins.
+            follows=session.row.epoch,
+            label_before=session.row.label,
+            after_seq=session.row.next_seq - 1,
             dropped=len(request.dropped),
         )
 

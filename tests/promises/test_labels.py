@@ -13,7 +13,7 @@ import pytest
 
 from perdure.domain.errors import Denied
 from perdure.domain.labels import Label
-from perdure.domain.states import TurnState
+from perdure.domain.states import EventKind, TurnState
 from perdure.workspace import Workspace
 from tests.support.policed import (
     ALL_TOOLS,
@@ -328,3 +328,18 @@ async def test_history_shows_no_words_above_the_level_of_the_gateway(
     assert [message.text for message in page.messages if message.label is Label.CONFIDENTIAL] == [
         "[withheld: this message is CONFIDENTIAL]"
     ] * 2
+
+
+async def test_a_reset_starts_at_public_and_records_what_it_follows(
+    temporal_address: str, tmp_path: Path
+) -> None:
+    async with running_stack(tmp_path, temporal_address) as stack:
+        key = fresh_key("lineage")
+        await stack.client.ask(key, "/say one", label=Label.CONFIDENTIAL, timeout=60)
+        before = await stack.client.history(key)
+        await stack.client.reset(key)
+        assert (await stack.client.status(key)).label is Label.PUBLIC
+        events = await stack.client.store.outbox.page(key)
+    (reset,) = [event.payload for event in events if event.kind is EventKind.SESSION_RESET]
+    assert (reset["follows"], reset["epoch"], reset["label_before"]) == (0, 1, "CONFIDENTIAL")
+    assert reset["after_seq"] == before.messages[-1].seq
