@@ -269,6 +269,7 @@ async def test_a_deploy_in_the_middle_of_a_turn_is_nobodys_stop(
         texts = [message.text for message in await watching.transcript(mortal, key)]
         assert "interrupted" not in " ".join(texts)
         assert await watching.events(mortal, key, EventKind.TURN_INTERRUPTED) == []
+        await until(lambda key=key: watching.at_rest(mortal, key))
     given_over = [
         entry.activity_task_started_event_attributes.last_failure.application_failure_info.type
         for key in (calling, reading, paying)
