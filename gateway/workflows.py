@@ -27,6 +27,7 @@ from temporalio.common import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.domain import visibility
 from perdure.domain.envelopes import Envelope, Ticket
 from perdure.domain.errors import PerdureError, Refusal, Unavailable, from_refusal
 from perdure.domain.keys import SessionKey
@@ -125,7 +126,11 @@ class SessionWorkflows:
         await _persist(call)
 
     def _start(self, key: SessionKey, agent: str) -> WithStartWorkflowOperation[Session, None]:
-        shown = {"PerdureAgent": agent, "PerdureKind": key.kind, "PerdureState": State.IDLE}
+        shown = {
+            visibility.AGENT: agent,
+            visibility.KIND: key.kind,
+            visibility.STATE: State.IDLE,
+        }
         return WithStartWorkflowOperation(
             Session.run,
             SessionState(session_key=str(key), agent=agent),

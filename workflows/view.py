@@ -8,10 +8,11 @@ from __future__ import annotations
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
+from perdure.domain import visibility
 from perdure.domain.states import SessionState as State
 from workflows.state import CurrentTurn, SessionState
 
-STATE = SearchAttributeKey.for_keyword("PerdureState")
+STATE = SearchAttributeKey.for_keyword(visibility.STATE)
 
 
 def step_summary(current: CurrentTurn, agent: str) -> str:

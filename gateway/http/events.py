@@ -151,6 +151,7 @@ class _Listener:
             _log.warning("dropping a listener %d events behind", self._queue.qsize())
             self._end("slow", f"{BACKLOG} events were not taken within {PATIENCE:g} s.")
         except Exception:
+            # Whatever broke it, the listener must be told: a silent stream looks like rest.
             _log.exception("the tail of a listener broke")
             self._end("unavailable", "The gateway cannot read the events now.")
 

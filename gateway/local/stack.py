@@ -96,6 +96,7 @@ class Stack:
         try:
             await self.start()
         except BaseException:
+            # Also on an interrupt: what was started so far must not outlive us.
             await self.stop()
             raise
         return self

@@ -118,6 +118,7 @@ class TemporalServer:
             try:
                 await self._wait_ready_or_dead(self.child)
             except BaseException:
+                # Also when the wait is cancelled: nobody else knows of this child yet.
                 self.child.kill()
                 raise
             # What answered may be another server, on whose port ours has just died.

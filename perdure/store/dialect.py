@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Engine, Insert, Table, create_engine, event, make_url
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
@@ -78,11 +77,6 @@ def _configure(engine: Engine, begin: str) -> None:
     @event.listens_for(engine, "begin")
     def begin_transaction(connection: Any) -> None:
         connection.exec_driver_sql(begin)
-
-
-def insert_or_ignore(table: Table) -> Insert:
-    """An insert that does nothing where the row's key is taken; `rowcount` tells which."""
-    return sqlite.insert(table).on_conflict_do_nothing()
 
 
 @contextmanager

@@ -281,6 +281,7 @@ def _replace(folder: int, name: str, data: bytes, before: os.stat_result | None)
             os.fsync(file.fileno())
         os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
+        # Also on an interrupt: a half-written file must not stay behind.
         with suppress(OSError):
             os.unlink(partial, dir_fd=folder)
         raise
