@@ -10,7 +10,9 @@ from typing import Protocol
 
 from temporalio import activity
 
+from perdure.domain.delegation import Conclude, Concluded, Supervise, Supervision
 from perdure.domain.steps import (
+    ExchangeTurn,
     OpenSession,
     SessionClose,
     SessionProfile,
@@ -44,6 +46,29 @@ class SessionActivities(Protocol):
     @activity.defn
     async def close_session(self, request: SessionClose) -> None:
         """Mark the session closed."""
+        ...
+
+
+class RunActivities(Protocol):
+    """The runs of sub-agents."""
+
+    @activity.defn
+    async def supervise(self, request: Supervise) -> Supervision:
+        """What there is to do for the runs of a session. Run as a local activity."""
+        ...
+
+    @activity.defn
+    async def conclude_run(self, request: Conclude) -> Concluded:
+        """Check, condense, keep and hand over the result of a run."""
+        ...
+
+
+class ExchangeActivities(Protocol):
+    """Messages that other sessions wait for; run as local activities."""
+
+    @activity.defn
+    async def reply(self, turn: ExchangeTurn) -> None:
+        """Record that a message has its answer, and wake the session that waits for it."""
         ...
 
 

@@ -80,12 +80,34 @@ class Inbox:
         """The oldest envelope, removed."""
         envelope = self._state.inbox.pop(0)
         self._bytes -= envelope.size
-        self._state.seen.append(envelope.message_id)
+        self._remember(envelope.message_id)
+        return envelope
+
+    def _remember(self, message_id: str) -> None:
+        self._state.seen.append(message_id)
         excess = len(self._state.seen) - WINDOW
         if excess > 0:
             self._known.difference_update(self._state.seen[:excess])
             del self._state.seen[:excess]
-        return envelope
+
+    def joining(self) -> tuple[Envelope, ...]:
+        """The envelopes that may join the turn under way, oldest first."""
+        return tuple(envelope for envelope in self._state.inbox if envelope.joins)
+
+    def remove(self, envelopes: Sequence[Envelope]) -> None:
+        """Take `envelopes` out: they have joined a turn."""
+        for envelope in envelopes:
+            if envelope in self._state.inbox:
+                self._state.inbox.remove(envelope)
+                self._bytes -= envelope.size
+                self._remember(envelope.message_id)
+
+    def put_first(self, envelope: Envelope) -> None:
+        """Queue an envelope before all others, once."""
+        if not self.knows(envelope):
+            self._state.inbox.insert(0, envelope)
+            self._known.add(envelope.message_id)
+            self._bytes += envelope.size
 
     def take_over(self, pending: Sequence[Envelope]) -> list[Envelope]:
         """Queue `pending`, in its order, before what has come since the run began.
@@ -114,7 +136,7 @@ class Inbox:
     def _takes(self, envelope: Envelope) -> bool:
         """Whether information may flow here from the session that sent it; people may tell what
         the clearance lets in."""
-        if envelope.sender.kind is not SenderKind.SESSION:
+        if envelope.cleared or envelope.sender.kind is not SenderKind.SESSION:
             return True
         # A reset that was accepted counts: the session is PUBLIC when it comes to this message.
         label = Label.PUBLIC if self._state.resets else self._state.label

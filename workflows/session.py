@@ -1,249 +1,25 @@
-"""`Session`: a conversation as a workflow that never has to end.
+"""`Session`: a conversation that a person, a program or another session has begun.
 
-Invariant: messages are admitted at any moment and answered in order, one turn at a time. The
-run is replaced by a new one, with the whole state, whenever its history has grown: between two
-steps, when no tool is in flight, however steady the traffic. No handler ever waits.
+Invariant: it stays open until it is closed, and a message opens it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
-from activities.stubs import SessionActivities
-from perdure.domain.envelopes import Envelope, Ticket
-from perdure.domain.errors import PerdureError
-from perdure.domain.labels import Label
-from perdure.domain.steps import OpenSession, SessionClose, SessionReset
-from workflows import view
-from workflows.inbox import Inbox
-from workflows.state import CurrentTurn, SessionState, SessionStatus
-from workflows.stored import write
-from workflows.turn import TurnEngine
-
-#: Temporal ends a run's patience at 2,000 updates and 10,000 signals.
-MAX_UPDATES = 1_500
-MAX_SIGNALS = 8_000
+from workflows.conversation import Conversation
+from workflows.state import SessionState
 
 
 @workflow.defn
-class Session:
-    """One session. Its id is `session/<key>`."""
+class Session(Conversation):
+    """One session."""
 
     @workflow.init
     def __init__(self, state: SessionState) -> None:
-        self._state = state
-        self._inbox = Inbox(state)
-        self._engine = TurnEngine(state)
-        self._turns = self._updates = self._signals = 0
+        super().__init__(state)
 
     @workflow.run
     async def run(self, state: SessionState) -> None:
         """Answer messages until closed."""
-        await self._open()
-        while True:
-            await workflow.wait_condition(self._has_work)
-            if self._rollover_due():
-                await workflow.wait_condition(workflow.all_handlers_finished)
-                workflow.continue_as_new(self._state)
-            if self._state.resets:
-                await self._reset()
-            elif self._state.current or self._state.inbox:
-                await self._turn()
-            elif await self._close():
-                return
-
-    # Ways in ---------------------------------------------------------------------------------
-
-    @workflow.update
-    async def admit(self, envelope: Envelope) -> Ticket:
-        """Queue the message that lies in the mailbox under the envelope's id. Never waits."""
-        self._updates += 1
-        position = len(self._inbox) + (self._state.current is not None)
-        fresh = self._inbox.admit(envelope)
-        return Ticket(
-            message_id=envelope.message_id,
-            session_key=self._state.session_key,
-            position=position if fresh else 0,
-            duplicate=not fresh,
-        )
-
-    @admit.validator
-    def _check_admission(self, envelope: Envelope) -> None:
-        try:
-            self._inbox.check(envelope)
-        except PerdureError as error:
-            raise _refused(error) from error
-
-    @workflow.signal
-    def deliver(self, *arguments: Any) -> None:
-        """`admit(envelope)` for senders that wait for no ticket, such as other sessions.
-
-        There is nobody to answer, and an exception would wedge the session for ever: what is
-        malformed or may not come in is dropped with a line in the log.
-        """
-        self._signals += 1
-        try:
-            (argument,) = arguments
-            envelope = Envelope.model_validate(argument)
-            self._inbox.check(envelope)
-            self._inbox.admit(envelope)
-        except ValueError:
-            workflow.logger.warning("dropped a signal that holds no envelope")
-        except PerdureError as error:
-            workflow.logger.warning("dropped an envelope: %s", error)
-
-    @workflow.update
-    async def interrupt(self) -> int | None:
-        """Stop the turn under way; its number, or None when none runs. Never waits."""
-        self._updates += 1
-        return self._engine.interrupt()
-
-    @workflow.signal
-    def approval_decided(self, *_: Any) -> None:
-        """Look at the store again: a person has decided on a call that waits.
-
-        A signal is kept while no worker runs, and nobody needs an answer.
-        """
-        self._signals += 1
-        self._engine.decided()
-
-    @workflow.update
-    async def reset(self, request_id: str) -> None:
-        """Interrupt, discard what waits, and go on with an empty context.
-
-        Never waits: the reset is done when the outbox says so, with `request_id`.
-        """
-        self._updates += 1
-        self._state.resets.append(
-            SessionReset(
-                session_key=self._state.session_key,
-                request_id=request_id,
-                dropped=tuple(self._inbox.clear()),
-            )
-        )
-        self._engine.interrupt()
-
-    @reset.validator
-    def _check_request(self, request_id: str) -> None:
-        # A call without its argument is refused here; in the handler it would fail the workflow
-        # task for ever.
-        ...
-
-    @workflow.update
-    async def close(self) -> None:
-        """Answer what was admitted, then end the workflow. A later message opens it again.
-
-        Never waits: the session is closed when the outbox says so.
-        """
-        self._updates += 1
-        self._state.closing = True
-
-    @workflow.query
-    def status(self) -> SessionStatus:
-        """What the session is doing now."""
-        current = self._state.current
-        return SessionStatus(
-            session_key=self._state.session_key,
-            agent=self._state.agent,
-            state="running" if current else "idle",
-            turn=self._state.turn,
-            step=current.step if current else 0,
-            inbox=len(self._inbox),
-            label=self._state.label,
-        )
-
-    @workflow.query
-    def inbox(self) -> list[Envelope]:
-        """The envelopes that wait, oldest first."""
-        return self._state.inbox
-
-    # What happens next -----------------------------------------------------------------------
-
-    def _has_work(self) -> bool:
-        state = self._state
-        return bool(
-            state.resets or state.current or state.inbox or state.closing or self._rollover_due()
-        )
-
-    def _rollover_due(self) -> bool:
-        return (
-            self._turns >= self._engine.profile.turns_per_run
-            or self._updates >= MAX_UPDATES
-            or self._signals >= MAX_SIGNALS
-            or workflow.info().is_continue_as_new_suggested()
-        )
-
-    async def _open(self) -> None:
-        state = self._state
-        profile = await write(
-            SessionActivities.open_session,
-            OpenSession(session_key=state.session_key, agent=state.agent, fresh=not state.opened),
-            "open the session",
-        )
-        self._engine.profile = profile
-        state.inbox_limit = profile.inbox_limit
-        state.clearance = profile.clearance
-        state.intake = profile.intake
-        if not state.opened:
-            state.opened = True
-            state.agent = profile.agent
-            state.turn = profile.turn
-            state.label = profile.label
-            self._take_over(profile.pending)
-        view.show(state, "idle")
-
-    def _take_over(self, pending: Sequence[Envelope]) -> None:
-        """Queue what a lost run left behind, before what was sent to this one."""
-        if not self._state.resets:
-            refused = self._inbox.take_over(pending)
-        else:
-            refused = self._inbox.take_over(())
-            self._discard(pending)
-        for envelope in refused:
-            workflow.logger.warning("dropped the envelope %s: its label", envelope.message_id)
-
-    def _discard(self, pending: Sequence[Envelope]) -> None:
-        # The reset came before the past was known, and meant it too.
-        reset = self._state.resets[0]
-        left = tuple(envelope.message_id for envelope in pending if not self._inbox.knows(envelope))
-        self._state.resets[0] = reset.model_copy(update={"dropped": (*reset.dropped, *left)})
-
-    async def _turn(self) -> None:
-        if self._state.current is None:
-            self._engine.begin(CurrentTurn(turn=self._state.turn + 1, envelope=self._inbox.take()))
-        await self._engine.run(yield_when=self._rollover_due)
-        if self._state.current is None:
-            self._turns += 1
-            if not self._inbox:
-                self._engine.rest()
-
-    async def _reset(self) -> None:
-        if self._state.current is not None:
-            # Interrupted already: this only ends it.
-            await self._engine.run(yield_when=self._rollover_due)
-        reset = self._state.resets[0]
-        await write(SessionActivities.reset_session, reset, "reset")
-        self._state.resets.remove(reset)
-        self._state.label = Label.PUBLIC
-
-    async def _close(self) -> bool:
-        """Close at a quiet moment; False when something came meanwhile, which reopens."""
-        request = SessionClose(session_key=self._state.session_key)
-        # A `close` that comes during the write waits for an event of its own.
-        self._state.closing = False
-        await write(SessionActivities.close_session, request, "close")
-        if self._state.inbox or self._state.resets or self._state.closing:
-            await self._open()
-            return False
-        self._engine.close()
-        view.show(self._state, "closed")
-        return True
-
-
-def _refused(error: PerdureError) -> ApplicationError:
-    refusal = error.refusal
-    return ApplicationError(refusal.message, refusal, type=refusal.code, non_retryable=True)
+        await self.converse()

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from perdure.domain.envelopes import Envelope
 from perdure.domain.labels import Label
+from perdure.domain.runs import EndReason
 from perdure.domain.steps import PlannedCall, SessionReset
 
 
@@ -24,6 +25,8 @@ class CurrentTurn(BaseModel):
     envelope: Envelope
     calls: tuple[PlannedCall, ...] = ()
     interrupted: bool = False
+    #: Taken on the side thread of an exchange, while the main turn waits.
+    aside: bool = False
 
 
 class SessionState(BaseModel):
@@ -44,6 +47,12 @@ class SessionState(BaseModel):
     inbox: list[Envelope] = []
     seen: list[str] = []
     current: CurrentTurn | None = None
+    #: Turns to be taken beside the current one, which waits for them.
+    asides: list[CurrentTurn] = []
+    #: Runs whose workflow was started and that have not begun their turn yet.
+    started: list[str] = []
+    #: Why the run that this session is has to stop.
+    stop: EndReason | None = None
     #: Accepted and not yet carried out.
     resets: list[SessionReset] = []
     closing: bool = False

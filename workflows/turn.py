@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -21,12 +21,19 @@ from temporalio.exceptions import (
     is_cancelled_exception,
 )
 
-from activities.stubs import SessionActivities, StepActivities, ToolActivities
+from activities.stubs import (
+    ExchangeActivities,
+    SessionActivities,
+    StepActivities,
+    ToolActivities,
+)
+from perdure.domain.envelopes import Envelope, SenderKind
 from perdure.domain.errors import Code, Refusal
 from perdure.domain.labels import Label, join
 from perdure.domain.states import SessionState as State
 from perdure.domain.states import TurnState
 from perdure.domain.steps import (
+    ExchangeTurn,
     Lane,
     PlannedCall,
     SessionProfile,
@@ -35,10 +42,13 @@ from perdure.domain.steps import (
     ToolOutcome,
     ToolRequest,
     TurnEnd,
+    Waiting,
 )
 from workflows import view
+from workflows.inbox import Inbox
 from workflows.state import CurrentTurn, SessionState
 from workflows.stored import write
+from workflows.supervisor import Supervisor
 
 Result = TypeVar("Result")
 
@@ -56,6 +66,10 @@ TOOLS = RetryPolicy(
     maximum_attempts=LOST_ATTEMPTS + 4,
 )
 
+#: The shortest wait, in seconds: a deadline that is over costs a look, not a busy loop.
+MIN_WAIT = 0.5
+_SESSIONS = (SenderKind.SESSION, SenderKind.PARENT)
+
 INTERRUPTED = Refusal(
     code=Code.UNAVAILABLE,
     message="The turn was interrupted.",
@@ -66,11 +80,13 @@ INTERRUPTED = Refusal(
 class TurnEngine:
     """Runs `state.current` to its end."""
 
-    def __init__(self, state: SessionState) -> None:
+    def __init__(self, state: SessionState, inbox: Inbox, supervisor: Supervisor) -> None:
         self._state = state
+        self._inbox = inbox
+        self._supervisor = supervisor
         self._attribute = view.StateAttribute()
         self._in_flight: set[workflow.ActivityHandle[Any]] = set()
-        self._decided = False
+        self._woken = False
         #: Set from the session's profile before the first turn of a run.
         self.profile: SessionProfile
 
@@ -80,16 +96,18 @@ class TurnEngine:
         self._state.current = current
         self._take_in(current.envelope.label)
 
-    def decided(self) -> None:
-        """Look again at the calls that wait for a person: somebody has decided."""
-        self._decided = True
+    def look_again(self) -> None:
+        """Look again at the calls that wait: a person, a run or another session has done
+        something."""
+        self._woken = True
 
     def interrupt(self) -> int | None:
         """Stop the turn under way, keeping what it has; its number, or None when none runs."""
         current = self._state.current
         if current is None:
             return None
-        current.interrupted = True
+        for turn in (current, *self._state.asides):
+            turn.interrupted = True
         for handle in self._in_flight:
             handle.cancel()
         return current.turn
@@ -98,6 +116,17 @@ class TurnEngine:
         """Take steps until the turn ends, or stop between two steps once `yield_when()`."""
         current = self._state.current
         assert current is not None, "a turn has begun"
+        if not await self._go_on(current, yield_when):
+            return
+        for aside in self._state.asides:
+            # The turn was interrupted, and they with it: this only ends them.
+            await self._go_on(aside, yield_when)
+        self._state.asides.clear()
+        self._state.current = None
+        self._show("idle")
+
+    async def _go_on(self, current: CurrentTurn, yield_when: Callable[[], bool]) -> bool:
+        """Take steps of a turn; False when it is to go on in the next run."""
         ended = False
         while not (ended or current.interrupted):
             if not current.calls:
@@ -111,11 +140,12 @@ class TurnEngine:
                 current.step += 1
                 self._attribute.set(State.RUNNING)
             if yield_when():
-                return
+                return False
         if not ended:
             await self._end(current, TurnState.INTERRUPTED, INTERRUPTED)
-        self._state.current = None
-        view.show(self._state, "idle")
+        if current.envelope.exchange is not None and not current.aside:
+            await self._reply(current)
+        return True
 
     def rest(self) -> None:
         """Show that nothing waits."""
@@ -127,28 +157,34 @@ class TurnEngine:
 
     async def _step(self, current: CurrentTurn) -> bool:
         """One model call and its tools; whether the turn has ended."""
-        view.show(self._state, f"calling the model · turn {current.turn} · step {current.step}")
+        self._show(f"calling the model · turn {current.turn} · step {current.step}")
+        joining = () if current.aside else self._inbox.joining()
+        for envelope in joining:
+            self._take_in(envelope.label)
         try:
-            outcome = await self._take_step(current)
+            outcome = await self._take_step(current, joining)
         except ActivityError as error:
             if is_cancelled_exception(error):
                 return False
             await self._end(current, TurnState.FAILED, reason_of(error))
             return True
+        self._inbox.remove(joining)
         if outcome.ended is not None:
             return True
         current.calls = outcome.calls
         return False
 
     async def _run_tools(self, current: CurrentTurn, yield_when: Callable[[], bool]) -> None:
-        """Run the calls of a step; what waits for a person stays in `current.calls`.
+        """Run the calls of a step; what waits stays in `current.calls`.
 
         Returns when none waits, on an interrupt, and when the run is to yield.
         """
         while current.calls and not current.interrupted:
-            self._decided = False
+            if not current.aside and not await self._answer_aside(yield_when):
+                return
+            self._woken = False
             tools = ", ".join(sorted({planned.tool for planned in current.calls}))
-            view.show(self._state, f"running {tools} · turn {current.turn} · step {current.step}")
+            self._show(f"running {tools} · turn {current.turn} · step {current.step}")
             calls = current.calls
             outcomes = await asyncio.gather(*(self._run_tool(current, call) for call in calls))
             for outcome in outcomes:
@@ -159,31 +195,61 @@ class TurnEngine:
                 for call, outcome in zip(calls, outcomes, strict=True)
                 if outcome.waiting is not None
             )
-            if waiting:
-                await self._wait_for_person(
-                    current, min(one.seconds for one in waiting), yield_when
+            asked = [outcome.aside for outcome in outcomes if outcome.aside]
+            for envelope in asked:
+                self._state.turn += 1
+                self._state.asides.append(
+                    CurrentTurn(turn=self._state.turn, envelope=envelope, aside=True)
                 )
+            if waiting and not asked:
+                await self._wait(current, waiting, yield_when)
                 if yield_when():
                     return
 
-    async def _wait_for_person(
-        self, current: CurrentTurn, seconds: float, yield_when: Callable[[], bool]
+    async def _answer_aside(self, yield_when: Callable[[], bool]) -> bool:
+        """Take the turns that waiting calls ask for; False when one goes on in the next run."""
+        while self._state.asides:
+            if not await self._go_on(self._state.asides[0], yield_when):
+                return False
+            del self._state.asides[0]
+        return True
+
+    async def _wait(
+        self, current: CurrentTurn, waiting: list[Waiting], yield_when: Callable[[], bool]
     ) -> None:
         self._attribute.set(State.WAITING)
         tools = ", ".join(sorted({planned.tool for planned in current.calls}))
-        view.show(self._state, f"waiting for approval of {tools} · turn {current.turn}")
+        on = ", ".join(sorted({one.on for one in waiting}))
+        self._show(f"waiting for {on} ({tools}) · turn {current.turn}")
+        seconds = min(one.seconds for one in waiting)
         with contextlib.suppress(asyncio.TimeoutError):
             await workflow.wait_condition(
-                lambda: self._decided or current.interrupted or yield_when(),
-                timeout=timedelta(seconds=max(seconds, 1.0)),
-                timeout_summary=f"turn {current.turn} · approval of {tools}",
+                lambda: self._woken or current.interrupted or yield_when(),
+                timeout=timedelta(seconds=max(seconds, MIN_WAIT)),
+                timeout_summary=f"turn {current.turn} · {on} of {tools}",
             )
+
+    async def _reply(self, current: CurrentTurn) -> None:
+        """Tell the other side of an exchange that its message has its answer."""
+        ended = ExchangeTurn(
+            session_key=self._state.session_key,
+            message_id=current.envelope.message_id,
+            exchange=current.envelope.exchange or "",
+            label=self._state.label,
+        )
+        await write(ExchangeActivities.reply, ended, f"turn {current.turn} · reply")
 
     def _take_in(self, label: Label) -> None:
         # The one place where a session's label rises.
         self._state.label = join(self._state.label, label)
 
-    async def _take_step(self, current: CurrentTurn) -> StepOutcome:
+    def _show(self, doing: str) -> None:
+        view.show(self._state, doing, self._supervisor.plan)
+
+    async def _take_step(
+        self, current: CurrentTurn, joining: Sequence[Envelope]
+    ) -> StepOutcome:
+        sender = current.envelope.sender
         return await self._watch(
             workflow.start_activity_method(
                 StepActivities.take_step,
@@ -194,6 +260,10 @@ class TurnEngine:
                     step=current.step,
                     message_id=current.envelope.message_id,
                     label=self._state.label,
+                    joins=tuple(envelope.message_id for envelope in joining),
+                    exchange=current.envelope.exchange,
+                    aside=current.aside,
+                    asked_by=sender.id if sender.kind in _SESSIONS else None,
                 ),
                 start_to_close_timeout=timedelta(seconds=self.profile.step_timeout),
                 heartbeat_timeout=HEARTBEAT_TIMEOUT,
@@ -218,6 +288,14 @@ class TurnEngine:
         )
         timeout = timedelta(seconds=planned.timeout) + TOOL_GRACE
         summary = view.tool_summary(current, planned.tool)
+        outcome = await self._run(request, planned, timeout, summary)
+        if outcome.start is not None:
+            await self._supervisor.start(outcome.start)
+        return outcome
+
+    async def _run(
+        self, request: ToolRequest, planned: PlannedCall, timeout: timedelta, summary: str
+    ) -> ToolOutcome:
         try:
             if planned.lane is Lane.LOCAL:
                 return await workflow.execute_local_activity_method(
@@ -259,6 +337,8 @@ class TurnEngine:
             state=state,
             reason=reason,
             label=self._state.label,
+            exchange=current.envelope.exchange,
+            aside=current.aside,
         )
         await write(SessionActivities.end_turn, end, f"turn {current.turn} · {state}")
 

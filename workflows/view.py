@@ -6,10 +6,13 @@ Invariant: ids, states and counts only. No message text, no label, no secret.
 from __future__ import annotations
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from perdure.domain import visibility
+from perdure.domain.delegation import Supervision
+from perdure.domain.keys import Kind
 from perdure.domain.states import SessionState as State
+from perdure.domain.steps import ChildStart
 from workflows.state import CurrentTurn, SessionState
 
 STATE = SearchAttributeKey.for_keyword(visibility.STATE)
@@ -25,7 +28,28 @@ def tool_summary(current: CurrentTurn, tool: str) -> str:
     return f"turn {current.turn} · step {current.step} · {tool}"
 
 
-def show(state: SessionState, doing: str) -> None:
+def run_summary(child: ChildStart, parent_key: str) -> str:
+    """The line on a child's workflow: what it is and whose."""
+    return f"{child.agent} · {child.run_id} · for {parent_key}"
+
+
+def run_attributes(child: ChildStart, parent_key: str) -> TypedSearchAttributes:
+    """What a child's workflow is found by."""
+    shown = {
+        visibility.AGENT: child.agent,
+        visibility.KIND: Kind.SUB_AGENT,
+        visibility.STATE: State.IDLE,
+        visibility.PARENT: parent_key,
+    }
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(SearchAttributeKey.for_keyword(name), str(value))
+            for name, value in shown.items()
+        ]
+    )
+
+
+def show(state: SessionState, doing: str, runs: Supervision) -> None:
     """Put what the session is doing on its page. Costs no history."""
     current = state.current
     lines = [
@@ -40,6 +64,8 @@ def show(state: SessionState, doing: str) -> None:
     if current is not None:
         lines.insert(7, f"| step | {current.step} |")
         lines.insert(8, f"| message | `{current.envelope.message_id}` |")
+    if runs.running or runs.queued:
+        lines.append(f"| runs | {runs.running} under way, {runs.queued} wait for a place |")
     workflow.set_current_details("\n".join(lines))
 
 

@@ -24,6 +24,8 @@ class SenderKind(StrEnum):
 
     USER = "user"
     SESSION = "session"
+    #: The session that spawned this one, with its task.
+    PARENT = "parent"
     SYSTEM = "system"
 
 
@@ -45,6 +47,14 @@ class Envelope(Frozen):
     message_id: str = Field(pattern=r"^[\x21-\x7e]{1,128}$")
     sender: Sender = Sender()
     label: Label = Label.PUBLIC
+    #: Whether it may join the turn under way at its next step, instead of waiting for one of
+    #: its own.
+    joins: bool = False
+    #: Whether it may come in up to the agent's clearance, whatever session it is from: a person
+    #: has approved it.
+    cleared: bool = False
+    #: The exchange it belongs to, whose other side waits for the end of its turn.
+    exchange: str | None = None
 
     @property
     def size(self) -> int:

@@ -79,6 +79,12 @@ class LimitExceeded(PerdureError):
     code = Code.LIMIT_EXCEEDED
 
 
+class Deadlock(PerdureError):
+    """The wait would close a ring of waits, in which nobody ever answers."""
+
+    code = Code.DEADLOCK
+
+
 class RateLimited(PerdureError):
     """Too much too fast; the same call succeeds later."""
 
@@ -114,6 +120,7 @@ _BY_CODE: dict[Code, type[PerdureError]] = {
         Conflict,
         TimedOut,
         Unavailable,
+        Deadlock,
     )
 }
 

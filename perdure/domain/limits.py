@@ -27,5 +27,25 @@ class Limits(BaseModel):
     step_timeout: float = Field(1_800, ge=1, allow_inf_nan=False)
     #: The longest single tool call outside our own data, unless the tool says otherwise.
     tool_timeout: float = Field(300, ge=1, allow_inf_nan=False)
+    #: How deep sub-agents may spawn sub-agents: 1 is the child of a session nobody spawned.
+    spawn_depth: int = Field(3, ge=0, le=10)
+    #: Runs of one session that are under way at a time.
+    children: int = Field(5, ge=1, le=100)
+    #: Runs of one session that wait for a place; 0 refuses instead.
+    spawn_queue: int = Field(10, ge=0, le=1_000)
+    #: How long a run may wait for its place.
+    queue_seconds: float = Field(120, gt=0, allow_inf_nan=False)
+    #: The wall clock of a run: then its watchdog ends it.
+    run_seconds: float = Field(600, gt=0, allow_inf_nan=False)
+    #: The most model calls that a spawn may ask for; it asks for at least 30.
+    run_steps: int = Field(200, ge=30, le=10_000)
+    #: What a parent reads of a run's result, in tokens; the whole of it lies in a file.
+    run_result_tokens: int = Field(4_000, ge=200, le=100_000)
+    #: How long the file with the whole result of a run is kept.
+    run_result_seconds: float = Field(86_400, gt=0, allow_inf_nan=False)
+    #: Tokens that a run and all below it may use; None is as many as it takes.
+    run_tokens: int | None = Field(None, ge=1_000)
+    #: US dollars that a run and all below it may use, where prices are known.
+    run_cost: float | None = Field(None, gt=0, allow_inf_nan=False)
     #: Turns of one workflow run before it continues as new: a replay costs about 18 ms a turn.
     turns_per_run: int = Field(100, ge=1, le=1_000)

@@ -55,6 +55,10 @@ class Message(Frozen):
     tokens: int = 0
     at: datetime
     raw: str | None = None
+    #: The exchange with another session that the message belongs to.
+    exchange: str | None = None
+    #: Whether it was said on the side thread of that exchange, beside the context.
+    aside: bool = False
 
 
 class Usage(Frozen):

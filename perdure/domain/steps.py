@@ -12,6 +12,7 @@ from perdure.domain.envelopes import Envelope
 from perdure.domain.errors import Code, Refusal
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
+from perdure.domain.runs import EndReason
 from perdure.domain.states import ToolStatus, TurnState
 
 
@@ -21,6 +22,17 @@ class Lane(StrEnum):
 
     LOCAL = "local"
     ACTIVITY = "activity"
+
+
+class RunProfile(Frozen):
+    """What a sub-agent's workflow must know of its run: `seconds` until its watchdog ends it.
+    `ended` once its result is decided: then the session is like any other."""
+
+    run_id: str
+    seconds: float
+    ended: bool = False
+    #: Why it is to stop, when it was told so before its workflow could hear.
+    stop: EndReason | None = None
 
 
 class SessionProfile(Frozen):
@@ -37,6 +49,9 @@ class SessionProfile(Frozen):
     turns_per_run: int
     step_attempts: int
     step_timeout: float
+    run: RunProfile | None = None
+    #: Whether it has runs that wait, run, or have a result that was not handed over.
+    runs: bool = False
 
 
 class OpenSession(Frozen):
@@ -48,7 +63,12 @@ class OpenSession(Frozen):
 
 
 class StepRequest(Frozen):
-    """Make step `step` of turn `turn`, which answers the message `message_id`."""
+    """Make step `step` of turn `turn`, which answers the message `message_id`.
+
+    `joins` are the ids of messages that join the turn at this step. `exchange` is the exchange
+    with another session that the turn belongs to; it is taken `aside` when the session's main
+    turn is the one that waits.
+    """
 
     session_key: str
     agent: str
@@ -56,6 +76,11 @@ class StepRequest(Frozen):
     step: int
     message_id: str
     label: Label = Label.PUBLIC
+    joins: tuple[str, ...] = ()
+    exchange: str | None = None
+    aside: bool = False
+    #: The session that gets the answer; None when it leaves for a person.
+    asked_by: str | None = None
 
 
 class PlannedCall(Frozen):
@@ -87,23 +112,45 @@ class ToolRequest(Frozen):
     label: Label = Label.PUBLIC
 
 
-class Waiting(Frozen):
-    """A call that waits for a person, for `seconds` at most."""
+class WaitsFor(StrEnum):
+    """What a call waits for before it can be reported."""
 
-    approval_id: str
+    APPROVAL = "approval"
+    REPLY = "reply"
+    RUNS = "runs"
+
+
+class Waiting(Frozen):
+    """A call that waits, for `seconds` at most, and is then looked at again."""
+
+    approval_id: str | None = None
     seconds: float
+    on: WaitsFor = WaitsFor.APPROVAL
+
+
+class ChildStart(Frozen):
+    """A run whose workflow is to be started."""
+
+    run_id: str
+    session_key: str
+    agent: str
+    depth: int
 
 
 class ToolOutcome(Frozen):
     """What became of a tool call; its result lies in the transcript.
 
     `label` is the level of what the model will read, and so of the session. `waiting` is set
-    while the call has not run because it waits for an approval.
+    while the call has no result because it waits. `start` is the run that the call has spawned;
+    `aside` is a message that the session is to answer on the side thread of an exchange, before
+    the call is looked at again.
     """
 
     status: ToolStatus | None = None
     label: Label = Label.PUBLIC
     waiting: Waiting | None = None
+    start: ChildStart | None = None
+    aside: Envelope | None = None
 
 
 class TurnEnd(Frozen):
@@ -115,6 +162,17 @@ class TurnEnd(Frozen):
     state: TurnState
     reason: Refusal
     label: Label = Label.PUBLIC
+    exchange: str | None = None
+    aside: bool = False
+
+
+class ExchangeTurn(Frozen):
+    """The turn of a message that another session waits for has ended."""
+
+    session_key: str
+    message_id: str
+    exchange: str
+    label: Label
 
 
 class SessionReset(Frozen):

@@ -39,7 +39,12 @@ _SEAL_CLAIM = (
     .values(status=bindparam("sealed"), sealed_at=bindparam("at"))
 )
 _READ_MESSAGE = select(
-    messages.c.seq, messages.c.epoch, messages.c.label, messages.c.tool_calls
+    messages.c.seq,
+    messages.c.epoch,
+    messages.c.label,
+    messages.c.tool_calls,
+    messages.c.exchange,
+    messages.c.aside,
 ).where(messages.c.session_key == bindparam("key"), messages.c.id == bindparam("message_id"))
 
 
@@ -242,6 +247,8 @@ def _seal(
             tool_call_id=call.id,
             tool_name=call.name,
             label=label,
+            exchange=answer.exchange,
+            aside=answer.aside,
         )
         session.raise_label(label, turn=request.turn, reason=f"tool {claim.tool}")
         _tell(session, request, EventKind.TOOL_COMPLETED, claim.tool, status=result.status)

@@ -57,7 +57,7 @@ class Mailbox:
         Raises:
             Conflict: when the id was used for another text.
         """
-        return await self._database.write(_post, session_key, envelope, text)
+        return await self._database.write(post, session_key, envelope, text)
 
     async def withdraw(self, session_key: str, message_id: str) -> bool:
         """Pick a message up again; False when it was taken or never laid down."""
@@ -77,23 +77,31 @@ def waiting(connection: Connection, session_key: str) -> tuple[Envelope, ...]:
     workflow's state has room for."""
     rows = connection.execute(
         # Without the texts: thousands may wait, of a megabyte each.
-        select(mailbox.c.message_id, mailbox.c.sender_kind, mailbox.c.sender_id, mailbox.c.label)
+        select(*(column for column in mailbox.c if column is not mailbox.c.text))
         .where(mailbox.c.session_key == session_key)
         .order_by(mailbox.c.at, mailbox.c.message_id)
     )
     envelopes: list[Envelope] = []
     room = WAITING_BYTES
     for row in rows:
-        envelope = Envelope(
-            message_id=row.message_id,
-            sender=Sender(kind=row.sender_kind, id=row.sender_id),
-            label=row.label,
-        )
+        envelope = envelope_of(row)
         room -= envelope.size
         if room < 0:
             break
         envelopes.append(envelope)
     return tuple(envelopes)
+
+
+def envelope_of(row: Row[Any]) -> Envelope:
+    """The envelope of a message that lies here."""
+    return Envelope(
+        message_id=row.message_id,
+        sender=Sender(kind=row.sender_kind, id=row.sender_id),
+        label=row.label,
+        joins=row.joins,
+        cleared=row.cleared,
+        exchange=row.exchange,
+    )
 
 
 def holds(connection: Connection, session_key: str, message_id: str) -> bool:
@@ -111,7 +119,8 @@ def discard(connection: Connection, session_key: str, message_id: str) -> bool:
     return take(connection, session_key, message_id) is not None
 
 
-def _post(connection: Connection, session_key: str, envelope: Envelope, text: str) -> Posted:
+def post(connection: Connection, session_key: str, envelope: Envelope, text: str) -> Posted:
+    """Lay a message down, once; see `Mailbox.post`."""
     message = {"key": session_key, "id": envelope.message_id}
     place = Place.TAKEN
     known = connection.scalar(_TAKEN, message)
@@ -129,6 +138,9 @@ def _post(connection: Connection, session_key: str, envelope: Envelope, text: st
                 "sender_kind": envelope.sender.kind,
                 "sender_id": envelope.sender.id,
                 "label": envelope.label,
+                "joins": envelope.joins,
+                "cleared": envelope.cleared,
+                "exchange": envelope.exchange,
                 "at": now(),
             },
         )

@@ -82,6 +82,11 @@ class SessionWriter:
         if self._events:
             self.connection.execute(_ADD_EVENTS, self._events)
 
+    @property
+    def message_count(self) -> int:
+        """How many messages the session has, with those appended here."""
+        return self._message_count
+
     def change(self, **columns: Any) -> None:
         """Set columns of the session's row, of those that change."""
         self._changes |= columns
@@ -138,6 +143,8 @@ class SessionWriter:
                 "tool_call_id": None,
                 "tool_name": None,
                 "raw": None,
+                "exchange": None,
+                "aside": False,
                 **message,
                 "session_key": self.key,
                 "seq": seq,

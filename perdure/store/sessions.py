@@ -88,34 +88,44 @@ class Sessions:
 
 
 def _open(connection: Connection, request: OpenSession) -> Opened:
-    key = SessionKey.parse(request.session_key)
     fresh = _row(connection, request.session_key) is None
     if fresh:
-        connection.execute(
-            insert(sessions).values(
-                session_key=request.session_key,
-                tenant=key.tenant,
-                user=key.user,
-                kind=key.kind,
-                agent=request.agent,
-                state=SessionState.IDLE,
-                label=Label.PUBLIC,
-                created_at=now(),
-                last_activity=now(),
-            )
-        )
+        make_session(connection, request.session_key, request.agent)
     with SessionWriter(connection, request.session_key) as session:
         if request.fresh:
             close_orphans(session)
-        if fresh or session.row.state == SessionState.CLOSED:
+        if session.row.state == SessionState.CLOSED:
             session.change(state=SessionState.IDLE)
-            session.tell(EventKind.SESSION_OPENED, agent=session.row.agent, reopened=not fresh)
+            session.tell(EventKind.SESSION_OPENED, agent=session.row.agent, reopened=True)
         return Opened(
             agent=session.row.agent,
             turn=session.row.turn,
             label=session.row.label,
             pending=mailbox.waiting(connection, request.session_key) if request.fresh else (),
         )
+
+
+def make_session(
+    connection: Connection, session_key: str, agent: str, *, parent_key: str | None = None
+) -> None:
+    """Add a session that is not there yet."""
+    key = SessionKey.parse(session_key)
+    connection.execute(
+        insert(sessions).values(
+            session_key=session_key,
+            tenant=key.tenant,
+            user=key.user,
+            kind=key.kind,
+            agent=agent,
+            parent_key=parent_key,
+            state=SessionState.IDLE,
+            label=Label.PUBLIC,
+            created_at=now(),
+            last_activity=now(),
+        )
+    )
+    with SessionWriter(connection, session_key) as session:
+        session.tell(EventKind.SESSION_OPENED, agent=agent, reopened=False)
 
 
 def _reset(connection: Connection, request: SessionReset) -> None:

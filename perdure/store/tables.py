@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
+    Boolean,
     Column,
     DateTime,
     Dialect,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
 )
 
 metadata = MetaData(
@@ -93,10 +95,14 @@ mailbox = Table(
     Column("sender_id", String(512), nullable=False),
     Column("label", String(16), nullable=False),
     Column("at", Moment, nullable=False),
+    Column("joins", Boolean, nullable=False, default=False, server_default=false()),
+    Column("cleared", Boolean, nullable=False, default=False, server_default=false()),
+    Column("exchange", String(128), nullable=True),
 )
 
 #: The transcript: every message ever taken or answered, immutable. `seq` orders it, `tokens` is
-#: what it takes of a context, estimated once.
+#: what it takes of a context, estimated once. `exchange` is the exchange with another session that
+#: it belongs to; what is `aside` was said on the side thread of that, and is not in the context.
 messages = Table(
     "messages",
     metadata,
@@ -116,6 +122,8 @@ messages = Table(
     Column("tokens", Integer, nullable=False),
     Column("at", Moment, nullable=False),
     Column("raw", Text, nullable=True),
+    Column("exchange", String(128), nullable=True),
+    Column("aside", Boolean, nullable=False, default=False, server_default=false()),
     UniqueConstraint("session_key", "id"),
 )
 

@@ -131,4 +131,6 @@ def _message(row: Row[Any]) -> Message:
         tokens=row.tokens,
         at=row.at,
         raw=row.raw,
+        exchange=row.exchange,
+        aside=row.aside,
     )

@@ -18,11 +18,11 @@ from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role, ToolCall, Usage
 from perdure.domain.states import EventKind, SessionState, TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
-from perdure.store import approvals, mailbox
+from perdure.store import approvals, mailbox, waits
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.session_writer import SessionWriter
-from perdure.store.tables import deltas, steps, turns
+from perdure.store.tables import deltas, messages, steps, turns
 from perdure.store.trails import Trail
 
 _ENDED_BY = {
@@ -76,6 +76,9 @@ _END_TURN = (
         finished_at=bindparam("at"),
     )
 )
+_SAID = select(messages.c.seq).where(
+    messages.c.session_key == bindparam("key"), messages.c.id == bindparam("of_message")
+)
 _DROP_DELTAS = delete(deltas).where(
     deltas.c.session_key == bindparam("key"), deltas.c.turn <= bindparam("of_turn")
 )
@@ -83,11 +86,12 @@ _DROP_DELTAS = delete(deltas).where(
 
 class Begun(Frozen):
     """A step that may call the model now: its durable attempt, from 1, the epoch of its context,
-    and how many messages the session has in all."""
+    how many messages the session has in all, and how many steps it has committed."""
 
     attempt: int
     epoch: int
     message_count: int
+    step_count: int = 0
 
 
 class StepAnswer(Frozen):
@@ -181,11 +185,19 @@ def _begin_step(
             return StepOutcome.model_validate(step.outcome)
         if turn.state != TurnState.RUNNING:
             return StepOutcome(ended=TurnState(turn.state))
+    posted = None
+    if turn is None:
+        posted = mailbox.take(connection, request.session_key, request.message_id)
+        if posted is None and _said(connection, request):
+            # It joined an earlier turn.
+            return StepOutcome(ended=TurnState.COMPLETED)
     for entry in entries:
         trail.append(connection, entry)
     with SessionWriter(connection, request.session_key) as session:
         if turn is None:
-            _start_turn(session, request)
+            _start_turn(session, request, posted)
+        for message_id in request.joins:
+            _join(session, request, message_id)
         attempt = 1 if step is None else step.attempts + 1
         if step is None:
             key = request.model_dump(include={"session_key", "turn", "step"})
@@ -197,7 +209,8 @@ def _begin_step(
         return Begun(
             attempt=attempt,
             epoch=session.row.epoch,
-            message_count=session.row.message_count + (turn is None),
+            message_count=session.message_count,
+            step_count=session.row.step_count,
         )
 
 
@@ -232,6 +245,8 @@ def _commit_step(
             tool_calls=answer.tool_calls,
             label=request.label,
             raw=answer.raw,
+            exchange=request.exchange,
+            aside=request.aside,
         )
         connection.execute(
             _COMMIT_STEP,
@@ -265,7 +280,7 @@ def _commit_step(
             tools=[planned.tool for planned in answer.planned],
         )
         if answer.ended is not None:
-            _settle(session, turn, answer.ended, answer_id, answer.error)
+            _settle(session, turn, answer.ended, answer_id, answer.error, aside=request.aside)
     return outcome
 
 
@@ -292,14 +307,30 @@ def _end_turn(connection: Connection, end: TurnEnd) -> None:
             if not mailbox.holds(connection, session.key, end.message_id):
                 session.tell(EventKind.MESSAGE_DROPPED, message_id=end.message_id, reason="no text")
                 return
-            _start_turn(session, end)
+            posted = mailbox.take(connection, session.key, end.message_id)
+            _start_turn(session, end, posted)
             begun = {row.turn: row for row in _turns_about(connection, end)}
         session.raise_label(end.label, turn=end.turn, reason="message")
-        _end_with_reason(session, begun[end.turn], end.state, end.reason, end.label)
+        _end_with_reason(
+            session,
+            begun[end.turn],
+            end.state,
+            end.reason,
+            end.label,
+            exchange=end.exchange,
+            aside=end.aside,
+        )
 
 
 def _end_with_reason(
-    session: SessionWriter, turn: Row[Any], state: TurnState, reason: Refusal, label: Label
+    session: SessionWriter,
+    turn: Row[Any],
+    state: TurnState,
+    reason: Refusal,
+    label: Label,
+    *,
+    exchange: str | None = None,
+    aside: bool = False,
 ) -> None:
     answer_id = f"end_{turn.turn}"
     _drop_streamed(session, turn)
@@ -310,8 +341,10 @@ def _end_with_reason(
         role=Role.ASSISTANT,
         text=f"[{state}] {reason.message} {reason.hint}".strip(),
         label=label,
+        exchange=exchange,
+        aside=aside,
     )
-    _settle(session, turn, state, answer_id, reason)
+    _settle(session, turn, state, answer_id, reason, aside=aside)
 
 
 def _drop_streamed(session: SessionWriter, turn: Row[Any]) -> None:
@@ -327,6 +360,8 @@ def _settle(
     state: TurnState,
     answer_id: str,
     error: Refusal | None,
+    *,
+    aside: bool,
 ) -> None:
     session.connection.execute(
         _END_TURN,
@@ -340,12 +375,15 @@ def _settle(
         },
     )
     approvals.withdraw(session, turn.turn)
-    session.change(state=SessionState.IDLE)
+    waits.close(session, turn.turn)
+    # Beside a turn taken aside, another one is under way.
+    session.change(state=SessionState.RUNNING if aside else SessionState.IDLE)
     session.tell(_ENDED_BY[state], turn=turn.turn, message_id=turn.message_id, answer_id=answer_id)
 
 
-def _start_turn(session: SessionWriter, request: StepRequest | TurnEnd) -> None:
-    posted = mailbox.take(session.connection, session.key, request.message_id)
+def _start_turn(
+    session: SessionWriter, request: StepRequest | TurnEnd, posted: Row[Any] | None
+) -> None:
     if posted is None:
         raise NotFound(
             f"The text of message {request.message_id} is not in the mailbox.",
@@ -359,6 +397,8 @@ def _start_turn(session: SessionWriter, request: StepRequest | TurnEnd) -> None:
         text=posted.text,
         from_session=posted.sender_id if posted.sender_kind == SenderKind.SESSION else None,
         label=posted.label,
+        exchange=posted.exchange,
+        aside=request.aside,
     )
     session.connection.execute(
         _ADD_TURN,
@@ -372,6 +412,32 @@ def _start_turn(session: SessionWriter, request: StepRequest | TurnEnd) -> None:
     )
     session.change(state=SessionState.RUNNING, turn=request.turn)
     session.tell(EventKind.TURN_STARTED, turn=request.turn, message_id=request.message_id)
+
+
+def _join(session: SessionWriter, request: StepRequest, message_id: str) -> None:
+    """Put a message into the turn under way, once."""
+    posted = mailbox.take(session.connection, session.key, message_id)
+    if posted is None:
+        return
+    session.append(
+        id=message_id,
+        turn=request.turn,
+        step=request.step,
+        role=Role.USER,
+        text=posted.text,
+        from_session=posted.sender_id if posted.sender_kind == SenderKind.SESSION else None,
+        label=posted.label,
+        exchange=posted.exchange,
+    )
+    session.tell(
+        EventKind.MESSAGE_JOINED, turn=request.turn, step=request.step, message_id=message_id
+    )
+
+
+def _said(connection: Connection, request: StepRequest) -> bool:
+    """Whether a message stands in the transcript."""
+    said = {"key": request.session_key, "of_message": request.message_id}
+    return connection.scalar(_SAID, said) is not None
 
 
 def _turns_about(connection: Connection, request: StepRequest | TurnEnd) -> list[Row[Any]]:

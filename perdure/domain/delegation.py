@@ -1,0 +1,53 @@
+"""What workflows and activities say to each other about runs: ids, never text.
+
+Invariant: the store decides, the workflow carries out. A workflow that is woken asks the store
+what there is to do, and doing it twice does nothing more.
+"""
+
+from __future__ import annotations
+
+from perdure.domain.envelopes import Envelope
+from perdure.domain.labels import Label
+from perdure.domain.messages import Frozen
+from perdure.domain.runs import EndReason
+from perdure.domain.steps import ChildStart
+
+
+class Supervise(Frozen):
+    """Ask what is to be done for the runs of a session, which is itself at `label`."""
+
+    session_key: str
+    agent: str
+    label: Label
+
+
+class Supervision(Frozen):
+    """What is to be done: runs to start, messages to take in, and, where the session is a run
+    itself, why it is to stop. Ask again after `seconds`, if it says so."""
+
+    start: tuple[ChildStart, ...] = ()
+    admit: tuple[Envelope, ...] = ()
+    stop: EndReason | None = None
+    seconds: float | None = None
+    #: Runs that wait for a place.
+    queued: int = 0
+    #: Runs under way.
+    running: int = 0
+
+
+class Conclude(Frozen):
+    """Bring a run to its end after a turn: `stop` says why, if it did not come to one itself."""
+
+    run_id: str
+    session_key: str
+    agent: str
+    turn: int
+    label: Label
+    stop: EndReason | None = None
+
+
+class Concluded(Frozen):
+    """How a run ended; or the message by which it is told what is still missing."""
+
+    reason: EndReason | None = None
+    repair: Envelope | None = None
