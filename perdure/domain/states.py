@@ -56,6 +56,8 @@ class EventKind(StrEnum):
     SESSION_CLOSED = "session.closed"
     MESSAGE_DROPPED = "message.dropped"
     LABEL_RAISED = "label.raised"
+    CONTEXT_COMPACTED = "context.compacted"
+    CONTEXT_REPAIRED = "context.repaired"
     TURN_STARTED = "turn.started"
     STEP_STARTED = "step.started"
     STEP_RETRYING = "step.retrying"
