@@ -92,6 +92,7 @@ def test_every_setting_has_a_variable(tmp_path: Path) -> None:
     examples |= dict.fromkeys(["intake", "level", "label"], "INTERNAL") | {"secret": "s" * 16}
     examples |= {"delivery": "at-least-once", "channels.mail.url": "console:"}
     examples |= dict.fromkeys(["max_steps", "step_attempts", "turns_per_run"], "7")
+    examples |= {"threshold": "0.5", "leaf_target_ratio": "0.25"}
     leaves = leaf_keys(Settings, tomllib.loads(toml))
     # The secret of a channel that has none would be refused.
     without = {("home",), ("channels", "mail", "secret")}
@@ -161,8 +162,8 @@ address = "http://x"
         f"{path}, line 9: limits.step_timeout = Infinity must be a finite number.",
         f'{path}, line 11: temporal.address = "http://x" must be host:port, as in localhost:7233.',
         f"{path}, line 12: nothing is not a key or table of the top level. "
-        "Known there: agents, default_agent, limits, store, temporal, gateway, policy, channels, "
-        "tools, workspace, models, audit.",
+        "Known there: agents, default_agent, limits, context, store, temporal, gateway, policy, "
+        "channels, tools, workspace, models, audit.",
     ]
 
 

@@ -56,6 +56,7 @@ def test_every_key_is_in_the_written_file_and_its_comments_tell_the_true_default
     # Keys whose default is "none" have an example instead.
     examples = {"store.url", "agents.main.max_steps", "temporal.address", "gateway.port"}
     examples |= {"audit.anchor", "agents.main.intake"}
+    examples |= {"context.summary_model", "context.daily_cost"}
     tables = ("policy.rules.", "channels.", "tools.", "workspace.labels.", "models.")
     for entry in effective(settings):
         if entry.key != "home":

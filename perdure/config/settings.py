@@ -23,6 +23,7 @@ from pydantic import (
 
 from perdure.audit import AuditFiles
 from perdure.channels import ChannelName, ChannelSettings
+from perdure.config.context import ContextSettings
 from perdure.config.policies import (
     LabelWord,
     ModelSettings,
@@ -179,6 +180,7 @@ class Settings(_Table):
     #: The agent of a session that names none.
     default_agent: str = Field(DEFAULT_AGENT, validate_default=True)
     limits: Limits = Limits()
+    context: ContextSettings = ContextSettings()
     store: StoreSettings = StoreSettings()
     temporal: TemporalSettings = TemporalSettings()
     gateway: GatewaySettings = GatewaySettings()

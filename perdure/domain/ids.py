@@ -35,3 +35,8 @@ def check_message_id(message_id: str) -> str:
 def new_delivery_id() -> str:
     """A fresh delivery id, under which the receiver knows a message and its repetitions."""
     return f"dlv_{ULID()}"
+
+
+def new_run_id(agent: str) -> str:
+    """A fresh run id, `run_<agent>_<ulid>`. Not for workflows: activities make it."""
+    return f"run_{agent}_{ULID()}"

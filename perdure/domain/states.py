@@ -57,6 +57,8 @@ class EventKind(StrEnum):
     MESSAGE_DROPPED = "message.dropped"
     MESSAGE_JOINED = "message.joined"
     LABEL_RAISED = "label.raised"
+    CONTEXT_COMPACTED = "context.compacted"
+    CONTEXT_REPAIRED = "context.repaired"
     TURN_STARTED = "turn.started"
     STEP_STARTED = "step.started"
     STEP_RETRYING = "step.retrying"

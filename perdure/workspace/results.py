@@ -40,11 +40,20 @@ def keep(workspace: Workspace, name: str, text: str, limit_bytes: int) -> Kept:
     data = text.encode(errors="replace")
     if len(data) <= limit_bytes:
         return Kept(text=data.decode(), path=None, bytes=len(data))
-    path, where = _stored(workspace, f"{FOLDER}/{_file_name(name)}", data)
+    path, where = _stored(workspace, f"{FOLDER}/{file_name(name)}", data)
     note = (
         f"\n\n[… cut: this result has {len(data)} bytes, the limit is {limit_bytes}. {where}]\n\n"
     )
     return Kept(text=_cut(data, note, limit_bytes), path=path, bytes=len(data))
+
+
+def file_name(name: str) -> str:
+    """A safe file name for `name`: itself where it is one, else marked by its digest."""
+    safe = _UNSAFE.sub("-", name).strip(".-")
+    if safe and safe == name and len(safe) <= _NAME_CHARACTERS:
+        return safe
+    digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:12]
+    return f"{safe[:_NAME_CHARACTERS] or 'result'}-{digest}"
 
 
 def _stored(workspace: Workspace, path: str, data: bytes) -> tuple[str | None, str]:
@@ -73,12 +82,3 @@ def _prefix(data: bytes, size: int) -> str:
 
 def _suffix(data: bytes, size: int) -> str:
     return data[len(data) - size :].decode(errors="ignore")
-
-
-def _file_name(name: str) -> str:
-    """A safe file name for `name`: itself where it is one, else marked by its digest."""
-    safe = _UNSAFE.sub("-", name).strip(".-")
-    if safe and safe == name and len(safe) <= _NAME_CHARACTERS:
-        return safe
-    digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:12]
-    return f"{safe[:_NAME_CHARACTERS] or 'result'}-{digest}"

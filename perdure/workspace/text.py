@@ -84,8 +84,12 @@ def read(
 
 def write(root: Path, path: str, content: str, *, file_bytes: int) -> Written:
     """Make `content` the whole content of a file, at once, with its folders."""
+    return write_bytes(root, path, encoded(content, "content"), file_bytes=file_bytes)
+
+
+def write_bytes(root: Path, path: str, data: bytes, *, file_bytes: int) -> Written:
+    """As `write`, with any content."""
     place = _file_place(root, path)
-    data = encoded(content, "content")
     _check_size(path, len(data), file_bytes)
     with (
         errors_named(path),

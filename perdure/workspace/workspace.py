@@ -10,8 +10,18 @@ import hashlib
 import re
 from pathlib import Path
 
+from perdure.domain.errors import NotFound
 from perdure.workspace import listing, search, text
-from perdure.workspace.paths import relative, resolve
+from perdure.workspace.paths import (
+    errors_named,
+    is_a_folder,
+    opened_folder,
+    quoted,
+    regular_file,
+    relative,
+    resolve,
+)
+from perdure.workspace.paths import read_bytes as read_file
 from perdure.workspace.shapes import Edited, FileText, Listing, Matches, Written
 
 #: Defaults of [limits] file_bytes and tool_result_bytes.
@@ -89,6 +99,32 @@ class Workspace:
     def write(self, path: str, content: str) -> Written:
         """Make `content` the whole of a file, atomically; folders are made, its mode is kept."""
         return text.write(self.root, path, content, file_bytes=self.file_bytes)
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole of a file, text or not."""
+        place = resolve(self.root, path)
+        if not place:
+            raise is_a_folder(path)
+        with errors_named(path), opened_folder(self.root, place[:-1]) as folder:
+            return read_file(folder, place[-1], self.file_bytes, path)
+
+    def file_size(self, path: str) -> int:
+        """The bytes of a regular file, without reading it; raises as `read_bytes` does, but not
+        for its size."""
+        place = resolve(self.root, path)
+        if not place:
+            raise is_a_folder(path)
+        with errors_named(path), opened_folder(self.root, place[:-1]) as folder:
+            state = regular_file(folder, place[-1], path)
+        if state is None:
+            raise NotFound(
+                f"There is no {quoted(path)} in the workspace.", "Use ls to see what is."
+            )
+        return state.st_size
+
+    def write_bytes(self, path: str, data: bytes) -> Written:
+        """As `write`, with any content."""
+        return text.write_bytes(self.root, path, data, file_bytes=self.file_bytes)
 
     def edit(self, path: str, old: str, new: str) -> Edited:
         """Replace the one occurrence of `old` by `new`, atomically; line ends are kept."""
