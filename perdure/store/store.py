@@ -12,8 +12,11 @@ from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
 from perdure.store.mailbox import Mailbox
+from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
 from perdure.store.sessions import Sessions
+from perdure.store.summaries import Summaries
+from perdure.store.sweeps import Sweeps
 from perdure.store.tails import Tails
 from perdure.store.trails import NoTrail, Trail
 from perdure.store.transcript import Transcript
@@ -34,6 +37,9 @@ class Store:
         self.deliveries = Deliveries(database)
         self.transcript = Transcript(database)
         self.tails = Tails(database)
+        self.summaries = Summaries(database)
+        self.sweeps = Sweeps(database)
+        self.nodes = Nodes(database)
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
 
