@@ -98,7 +98,6 @@ class Draft(Frozen):
     last_seq: int
     text: str
     tokens: int
-    source_tokens: int
     fallback: bool = False
     model: str | None = None
     usage: Usage = Usage()
@@ -168,11 +167,20 @@ def uncovered(seen: Sequence[Summary]) -> list[Gap]:
     return [*gaps, (after, None)]
 
 
+def members_between(
+    connection: Connection, session_key: str, epoch: int, after: int, before: int
+) -> bool:
+    """Whether a message of the epoch lies behind `after` and before `before`."""
+    place = {"key": session_key, "of_epoch": epoch, "after": after, "before": before}
+    return connection.scalar(_ANY_MEMBER, place) is not None
+
+
 class _Span(Frozen):
     """What a draft covers, as the transaction finds it."""
 
     last_seq: int
     messages: int
+    source_tokens: int
     label: Label
     earliest_at: datetime
     latest_at: datetime
@@ -215,7 +223,7 @@ def _publish(
             summary_id=node,
             depth=draft.depth,
             messages=covered.messages,
-            source_tokens=draft.source_tokens,
+            source_tokens=covered.source_tokens,
             tokens=draft.tokens,
             fallback=draft.fallback,
             from_turn=from_turn,
@@ -233,8 +241,7 @@ def _leaf(connection: Connection, session_key: str, epoch: int, draft: Draft) ->
     # A result that was not recorded yet has its place behind its call: under the same summary.
     end = max(row.seq + len(row.tool_calls) for row in members)
     end = max(end, draft.last_seq)
-    behind = {"after": draft.last_seq, "before": end + 1}
-    if connection.scalar(_ANY_MEMBER, place | behind) is not None:
+    if members_between(connection, session_key, epoch, draft.last_seq, end + 1):
         return None
     if any(
         summary.first_seq <= end and summary.last_seq >= draft.first_seq
@@ -244,6 +251,7 @@ def _leaf(connection: Connection, session_key: str, epoch: int, draft: Draft) ->
     return _Span(
         last_seq=end,
         messages=len(members),
+        source_tokens=sum(row.tokens for row in members),
         label=join(*(Label(row.label) for row in members)),
         earliest_at=min(row.at for row in members),
         latest_at=max(row.at for row in members),
@@ -259,18 +267,17 @@ def _condensed(connection: Connection, session_key: str, epoch: int, draft: Draf
         child.epoch != epoch or child.until_turn is not None for child in children
     ):
         return None
-    place = {"key": session_key, "of_epoch": epoch}
     for older, newer in pairwise(children):
-        between = {"after": older.last_seq, "before": newer.first_seq}
         if newer.first_seq <= older.last_seq:
             return None
-        if connection.scalar(_ANY_MEMBER, place | between) is not None:
+        if members_between(connection, session_key, epoch, older.last_seq, newer.first_seq):
             return None
     if (children[0].first_seq, children[-1].last_seq) != (draft.first_seq, draft.last_seq):
         return None
     return _Span(
         last_seq=draft.last_seq,
         messages=sum(child.messages for child in children),
+        source_tokens=sum(child.tokens for child in children),
         label=join(*(child.label for child in children)),
         earliest_at=min(child.earliest_at for child in children),
         latest_at=max(child.latest_at for child in children),
