@@ -111,9 +111,9 @@ async def check(database: Database, session_key: str) -> list[Finding]:
     return await database.read(_check, session_key)
 
 
-async def repair(database: Database, session_key: str) -> list[Finding]:
+async def mend(database: Database, session_key: str) -> list[Finding]:
     """Mend a session's DAG in one transaction, and tell what was wrong."""
-    return await database.write(_repair, session_key)
+    return await database.write(_mend, session_key)
 
 
 def _check(connection: Connection, session_key: str) -> list[Finding]:
@@ -125,7 +125,7 @@ def _check(connection: Connection, session_key: str) -> list[Finding]:
     return [mend.finding for mend in found]
 
 
-def _repair(connection: Connection, session_key: str) -> list[Finding]:
+def _mend(connection: Connection, session_key: str) -> list[Finding]:
     findings: list[Finding] = []
     # Each round drops a node or a link, or sets right what the next round finds right.
     while mends := list(_structure(_Dag(connection, session_key))):
