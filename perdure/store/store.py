@@ -14,6 +14,7 @@ from perdure.store.deltas import Deltas
 from perdure.store.mailbox import Mailbox
 from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
+from perdure.store.outlines import Outlines
 from perdure.store.sessions import Sessions
 from perdure.store.summaries import Summaries
 from perdure.store.sweeps import Sweeps
@@ -40,6 +41,7 @@ class Store:
         self.summaries = Summaries(database)
         self.sweeps = Sweeps(database)
         self.nodes = Nodes(database)
+        self.outlines = Outlines(database)
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
 
