@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
-from perdure.context.summaries import Summary
+from perdure.context.summaries import POLICY_VERSION, Summary, summary_id
 from perdure.domain.labels import Label, join
 from perdure.domain.messages import Frozen
 from perdure.domain.states import EventKind
@@ -51,6 +51,17 @@ _COVERED = (
 )
 
 
+_MEMBERS = (
+    select(messages.c.id, messages.c.at)
+    .where(
+        messages.c.session_key == bindparam("key"),
+        messages.c.epoch == bindparam("of_epoch"),
+        messages.c.seq.between(bindparam("first"), bindparam("last")),
+    )
+    .order_by(messages.c.seq)
+)
+
+
 class Fault(StrEnum):
     """What can be wrong with a DAG."""
 
@@ -64,6 +75,8 @@ class Fault(StrEnum):
     NOT_TILED = "not-tiled"
     #: A summary of no message.
     EMPTY = "empty"
+    #: What it covers is not what it was made from: its id, which follows from that, is another.
+    OTHER_SOURCES = "other-sources"
     #: Two summaries of a context cover the same message.
     OVERLAP = "overlap"
     #: Out of the context although nothing has replaced it.
@@ -98,12 +111,19 @@ class _Dag:
         self.connection = connection
         self.key = session_key
         place = {"key": session_key}
-        self.nodes = {row.id: summary_of(row) for row in connection.execute(_NODES, place)}
+        rows = connection.execute(_NODES, place).all()
+        self.nodes = {row.id: summary_of(row) for row in rows}
+        self.made_at = {row.id: row.created_at for row in rows}
         self.children: dict[str, list[str]] = {}
         self.parents: dict[str, str] = {}
         for link in connection.execute(_LINKS, place):
             self.children.setdefault(link.parent_id, []).append(link.child_id)
             self.parents[link.child_id] = link.parent_id
+
+    def span(self, node: Summary) -> dict[str, Any]:
+        """Where a node's messages lie."""
+        ends = {"first": node.first_seq, "last": node.last_seq}
+        return {"key": self.key, "of_epoch": node.epoch, **ends}
 
 
 async def check(database: Database, session_key: str) -> list[Finding]:
@@ -111,24 +131,21 @@ async def check(database: Database, session_key: str) -> list[Finding]:
     return await database.read(_check, session_key)
 
 
-async def repair(database: Database, session_key: str) -> list[Finding]:
+async def mend(database: Database, session_key: str) -> list[Finding]:
     """Mend a session's DAG in one transaction, and tell what was wrong."""
-    return await database.write(_repair, session_key)
+    return await database.write(_mend, session_key)
 
 
 def _check(connection: Connection, session_key: str) -> list[Finding]:
     dag = _Dag(connection, session_key)
-    found = [*_structure(dag)]
-    # What covers the wrong messages has wrong counts: one fault is told of it, not two.
-    told = {mend.finding.summary_id for mend in found}
-    found += [mend for mend in _facts(dag) if mend.finding.summary_id not in told]
-    return [mend.finding for mend in found]
+    # What covers the wrong messages has wrong figures too: the cause is told, not what follows.
+    return [mend.finding for mend in [*_structure(dag)] or _facts(dag)]
 
 
-def _repair(connection: Connection, session_key: str) -> list[Finding]:
+def _mend(connection: Connection, session_key: str) -> list[Finding]:
     findings: list[Finding] = []
     # Each round drops a node or a link, or sets right what the next round finds right.
-    while mends := list(_structure(_Dag(connection, session_key))):
+    while mends := _structure(_Dag(connection, session_key)):
         first = mends[0].finding.fault
         # Of two that overlap, dropping one may be enough.
         alike = [one for one in mends if one.finding.fault is first]
@@ -145,8 +162,14 @@ def _repair(connection: Connection, session_key: str) -> list[Finding]:
     return findings
 
 
-def _structure(dag: _Dag) -> Iterator[_Mend]:
-    """Faults of shape, in the order in which they are to be mended: one may cause the next."""
+def _structure(dag: _Dag) -> list[_Mend]:
+    """Faults of shape. Those that may follow from others are told once the others are mended."""
+    nodes = dag.nodes.values()
+    found = [*_dangling(dag), *(mend for node in nodes for mend in _broken(dag, node))]
+    return found or [mend for node in nodes for mend in _misplaced(dag, node)] or [*_overlaps(dag)]
+
+
+def _dangling(dag: _Dag) -> Iterator[_Mend]:
     for child, parent in dag.parents.items():
         if parent not in dag.nodes:
             yield _Mend(
@@ -158,10 +181,9 @@ def _structure(dag: _Dag) -> Iterator[_Mend]:
                 ),
                 drop_link=True,
             )
-    for node in dag.nodes.values():
-        yield from _broken(dag, node)
-    for node in dag.nodes.values():
-        yield from _misplaced(dag, node)
+
+
+def _overlaps(dag: _Dag) -> Iterator[_Mend]:
     in_context = [node for node in dag.nodes.values() if node.id not in dag.parents]
     for one, other in pairwise(in_context):
         if one.epoch == other.epoch and other.first_seq <= one.last_seq:
@@ -182,6 +204,22 @@ def _broken(dag: _Dag, node: Summary) -> Iterator[_Mend]:
         yield _drop(dag, node, Fault.NOT_TILED, "Its parts do not make up what it covers.")
     elif node.depth == 0 and not _covers_any(dag, node):
         yield _drop(dag, node, Fault.EMPTY, f"No message lies in {node.first_seq}–{node.last_seq}.")
+    elif node.id not in _ids(dag, node, names):
+        yield _drop(dag, node, Fault.OTHER_SOURCES, "It was made from something else.")
+
+
+def _ids(dag: _Dag, node: Summary, children: list[str]) -> set[str]:
+    """The ids it may have. A leaf may cover results that came after it was made."""
+    sources = [children]
+    if node.depth == 0:
+        members = dag.connection.execute(_MEMBERS, dag.span(node)).all()
+        made = dag.made_at[node.id]
+        sources = [[m.id for m in members], [m.id for m in members if m.at <= made]]
+    return {
+        summary_id(dag.key, node.epoch, node.depth, made_from, version)
+        for made_from in sources
+        for version in range(1, POLICY_VERSION + 1)
+    }
 
 
 def _tiled(dag: _Dag, node: Summary, children: list[Summary]) -> bool:
@@ -250,13 +288,7 @@ def _facts(dag: _Dag) -> Iterator[_Mend]:
 
 
 def _of_messages(dag: _Dag, node: Summary) -> dict[str, Any] | None:
-    place = {
-        "key": dag.key,
-        "of_epoch": node.epoch,
-        "first": node.first_seq,
-        "last": node.last_seq,
-    }
-    groups = dag.connection.execute(_COVERED, place).all()
+    groups = dag.connection.execute(_COVERED, dag.span(node)).all()
     if not groups:
         return None
     return {

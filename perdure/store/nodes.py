@@ -6,7 +6,7 @@ byte.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from sqlalchemy import Connection, and_, bindparam, select
 
@@ -23,6 +23,10 @@ PAGE = 100
 _NODE = select(summaries).where(
     summaries.c.session_key == bindparam("key"), summaries.c.id == bindparam("id")
 )
+_NAMED = select(summaries).where(
+    summaries.c.session_key == bindparam("key"),
+    summaries.c.id.in_(bindparam("ids", expanding=True)),
+)
 _CHILDREN = (
     select(summaries)
     .join(
@@ -37,10 +41,6 @@ _CHILDREN = (
         summary_sources.c.parent_id == bindparam("id"),
     )
     .order_by(summary_sources.c.position)
-)
-_PARENT = select(summary_sources.c.parent_id).where(
-    summary_sources.c.session_key == bindparam("key"),
-    summary_sources.c.child_id == bindparam("id"),
 )
 _LEAF = (
     select(summaries.c.id, summaries.c.last_seq)
@@ -104,6 +104,10 @@ class Nodes:
         """A summary of a session, of any epoch."""
         return await self._database.read(_summary, session_key, summary_id)
 
+    async def named(self, session_key: str, ids: Sequence[str]) -> list[Summary]:
+        """The summaries of these ids, in their order; those that are not there are left out."""
+        return await self._database.read(_named, session_key, ids)
+
     async def children(self, session_key: str, summary_id: str) -> list[Summary]:
         """What a summary was made from, in order; nothing for a leaf."""
         return await self._database.read(_children, session_key, summary_id)
@@ -137,6 +141,12 @@ def _epoch(connection: Connection, session_key: str) -> int | None:
 def _summary(connection: Connection, session_key: str, summary_id: str) -> Summary | None:
     row = connection.execute(_NODE, {"key": session_key, "id": summary_id}).one_or_none()
     return None if row is None else summary_of(row)
+
+
+def _named(connection: Connection, session_key: str, ids: Sequence[str]) -> list[Summary]:
+    rows = connection.execute(_NAMED, {"key": session_key, "ids": list(ids)})
+    known = {row.id: summary_of(row) for row in rows}
+    return [known[name] for name in ids if name in known]
 
 
 def _children(connection: Connection, session_key: str, summary_id: str) -> list[Summary]:

@@ -14,6 +14,7 @@ from perdure.store.deltas import Deltas
 from perdure.store.mailbox import Mailbox
 from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
+from perdure.store.outlines import Outlines
 from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
@@ -45,6 +46,7 @@ class Store:
         self.summaries = Summaries(database)
         self.sweeps = Sweeps(database)
         self.nodes = Nodes(database)
+        self.outlines = Outlines(database)
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
         self.runs = Runs(database)

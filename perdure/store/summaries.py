@@ -76,7 +76,14 @@ _LIES_IN = (
     messages.c.seq < bindparam("before"),
 )
 _MEMBERS = (
-    select(messages.c.id, messages.c.seq, messages.c.label, messages.c.at, messages.c.tool_calls)
+    select(
+        messages.c.id,
+        messages.c.seq,
+        messages.c.tokens,
+        messages.c.label,
+        messages.c.at,
+        messages.c.tool_calls,
+    )
     .where(*_LIES_IN)
     .order_by(messages.c.seq)
 )

@@ -9,12 +9,13 @@ one transaction, so no step works on a stale context or on two halves of differe
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
+from perdure.context.assembly import View
+from perdure.context.groups import Groups
 from perdure.context.summaries import Summary
 from perdure.domain.messages import Message
 from perdure.store.database import Database
@@ -39,21 +40,6 @@ _NEWEST = _OF_EPOCH.order_by(messages.c.seq.desc()).limit(PAGE)
 _OLDER = _NEWEST.where(messages.c.seq < bindparam("before"))
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """What a turn may see, oldest first. `cut` says that there are older raw messages, which the
-    budget has no room for."""
-
-    summaries: tuple[Summary, ...]
-    messages: Sequence[Message]
-    cut: bool
-
-    @property
-    def tokens(self) -> int:
-        """What all of it takes of a context, estimated."""
-        return sum(one.tokens for one in self.summaries) + sum(one.tokens for one in self.messages)
-
-
 @dataclass
 class _Tail:
     """What was read: `message_count` is the session's at that moment, other epochs included."""
@@ -61,20 +47,8 @@ class _Tail:
     epoch: int
     message_count: int
     summaries: tuple[Summary, ...]
-    messages: list[Message]
+    groups: Groups
     cut: bool
-
-    def trim(self, budget: int, turn: int) -> None:
-        """Let go of the oldest messages that neither the budget nor the turn needs."""
-        spare = sum(message.tokens for message in self.messages) - budget
-        drop = 0
-        for message in self.messages:
-            spare -= message.tokens
-            if spare < 0 or message.turn >= turn:
-                break
-            drop += 1
-        del self.messages[:drop]
-        self.cut = self.cut or drop > 0
 
 
 class Tails:
@@ -86,29 +60,32 @@ class Tails:
 
     async def view(self, session_key: str, begun: Begun, *, budget: int, turn: int) -> View:
         """All summaries that turn `turn` sees, and the newest raw messages: `budget` tokens of
-        them or a little more if there are so many, and in any case all of the turn."""
+        them or a little more if there are so many, and in any case all of the turn.
+
+        The groups are the cache's own and grow with the next step: use them before it."""
         tail = self._tails.pop(session_key, None)
-        if tail is not None and tail.epoch == begun.epoch and tail.messages:
+        if tail is not None and tail.epoch == begun.epoch and tail.groups.last_seq:
             newer, seen = await self._database.read(
-                _look, session_key, begun.epoch, turn, tail.messages[-1].seq
+                _look, session_key, begun.epoch, turn, tail.groups.last_seq
             )
-            tail.messages += newer
+            tail.groups.append(newer)
             tail.message_count += len(newer)
             if seen != tuple(summary.id for summary in tail.summaries):
                 tail = None
         if tail is None or (tail.epoch, tail.message_count) != (begun.epoch, begun.message_count):
             tail = await self._database.read(_read, session_key, begun, budget, turn)
-        tail.trim(budget, turn)
+        tail.cut = tail.groups.trim(budget, turn) or tail.cut
         self._tails[session_key] = tail
         if len(self._tails) > KEPT:
             self._tails.popitem(last=False)
-        return View(tail.summaries, tuple(tail.messages), tail.cut)
+        return View(tail.summaries, tail.groups, tail.cut)
 
     async def newest(
         self, session_key: str, begun: Begun, *, budget: int, turn: int
     ) -> list[Message]:
         """The raw messages of `view`."""
-        return list((await self.view(session_key, begun, budget=budget, turn=turn)).messages)
+        view = await self.view(session_key, begun, budget=budget, turn=turn)
+        return view.groups.messages(0)
 
 
 def _look(
@@ -137,4 +114,4 @@ def _read(connection: Connection, session_key: str, begun: Begun, budget: int, t
                 break
             before = page[-1].seq
             cut = tokens > budget and page[-1].turn < turn
-    return _Tail(begun.epoch, begun.message_count, seen, found[::-1], cut)
+    return _Tail(begun.epoch, begun.message_count, seen, Groups(found[::-1]), cut)
