@@ -15,6 +15,7 @@ from perdure.store.mailbox import Mailbox
 from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
 from perdure.store.outlines import Outlines
+from perdure.store.search import Search
 from perdure.store.sessions import Sessions
 from perdure.store.summaries import Summaries
 from perdure.store.sweeps import Sweeps
@@ -42,6 +43,7 @@ class Store:
         self.sweeps = Sweeps(database)
         self.nodes = Nodes(database)
         self.outlines = Outlines(database)
+        self.search = Search(database)
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
 
