@@ -20,5 +20,5 @@ def unescaped(text: str) -> str:
 
 def attribute(text: str, limit: int = 120) -> str:
     """`text` as a short word inside a tag: on one line, without quotes, at most `limit` long."""
-    line = " ".join(text.split()).replace('"', "'").replace(">", "&gt;")
-    return escaped(line[:limit]).replace("&amp;gt;", "&gt;")
+    line = " ".join(text.split()).replace('"', "'")
+    return escaped(line[:limit]).replace(">", "&gt;")

@@ -18,6 +18,7 @@ from perdure.store.outlines import Outlines
 from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
+from perdure.store.search import Search
 from perdure.store.sessions import Sessions
 from perdure.store.stopping import Stopping
 from perdure.store.summaries import Summaries
@@ -47,6 +48,7 @@ class Store:
         self.sweeps = Sweeps(database)
         self.nodes = Nodes(database)
         self.outlines = Outlines(database)
+        self.search = Search(database)
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
         self.runs = Runs(database)
