@@ -26,10 +26,18 @@ from activities.post import Post
 from activities.roster import Roster
 from activities.sessions import SessionWrites
 from activities.steps import ModelSteps
-from activities.stubs import RunActivities, SessionActivities, StepActivities, ToolActivities
+from activities.stubs import (
+    RunActivities,
+    SessionActivities,
+    StepActivities,
+    ToolActivities,
+    UpkeepActivities,
+)
 from activities.toolboxes import Toolboxes
 from activities.tools import ToolCalls
+from activities.upkeep import UpkeepWork
 from gateway.connection import connect, ensure_search_attributes, leave
+from gateway.schedules import ensure_upkeep
 from perdure.channels.courier import Courier
 from perdure.config import Settings, load_settings
 from perdure.domain.errors import PerdureError
@@ -38,6 +46,7 @@ from perdure.models import ModelFailure, close_models, resolve
 from perdure.store import Store
 from workflows.session import Session
 from workflows.subagent import SubAgent
+from workflows.upkeep import Upkeep
 
 #: A stopping worker lets activities finish this long before it hands them over.
 GRACE = timedelta(seconds=10)
@@ -58,11 +67,12 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     bindings = Bindings(settings, store, roster, guard, courier, post)
     steps: StepActivities = ModelSteps(settings, store, roster, guard)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
+    upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post)
     runs: RunActivities = Runs(settings, store, roster, guard, courier, post)
     return Worker(
         temporal,
         task_queue=settings.temporal.queue,
-        workflows=[Session, SubAgent],
+        workflows=[Session, SubAgent, Upkeep],
         activities=[
             sessions.open_session,
             sessions.end_turn,
@@ -73,6 +83,8 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
             tools.abandon_tool,
             runs.supervise,
             runs.conclude_run,
+            upkeep.reconcile_runs,
+            upkeep.sweep_results,
         ],
         workflow_runner=workflow_runner(),
         graceful_shutdown_timeout=GRACE,
@@ -101,6 +113,7 @@ async def run(settings: Settings) -> None:
     sys.path.append(str(settings.home))
     temporal = await connect(settings)
     await ensure_search_attributes(temporal)
+    await ensure_upkeep(temporal, settings)
     store = await Store.open(settings.store_url, settings.audit_files)
     try:
         async with build(settings, temporal, store):
