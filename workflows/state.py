@@ -53,6 +53,8 @@ class SessionState(BaseModel):
     started: list[str] = []
     #: Why the run that this session is has to stop.
     stop: EndReason | None = None
+    #: Whether a step has found the context full, and no sweep was made since.
+    compact: bool = False
     #: Accepted and not yet carried out.
     resets: list[SessionReset] = []
     closing: bool = False

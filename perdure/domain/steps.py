@@ -99,6 +99,8 @@ class StepOutcome(Frozen):
     calls: tuple[PlannedCall, ...] = ()
     ended: TurnState | None = None
     error: Code | None = None
+    #: Whether the context has grown past the threshold beyond which it is compacted.
+    compact: bool = False
 
 
 class ToolRequest(Frozen):

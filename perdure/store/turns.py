@@ -105,6 +105,7 @@ class StepAnswer(Frozen):
     raw: str | None = None
     ended: TurnState | None = None
     error: Refusal | None = None
+    compact: bool = False
 
 
 class Turns:
@@ -230,6 +231,7 @@ def _commit_step(
         calls=answer.planned,
         ended=answer.ended,
         error=None if answer.error is None else answer.error.code,
+        compact=answer.compact,
     )
     answer_id = f"ans_{request.turn}_{request.step}"
     usage = answer.usage
