@@ -175,10 +175,11 @@ class SummaryWriter:
         if not entries:
             return source
         await self._store.record(*entries)
-        return [
-            message if isinstance(one, Message) else one.model_copy(update={"text": message.text})
-            for one, message in zip(source, judged_messages, strict=True)
-        ]
+        summaries = [one for one in source if isinstance(one, Summary)]
+        if not summaries:
+            return judged_messages
+        pairs = zip(summaries, judged_messages, strict=True)
+        return [summary.model_copy(update={"text": read.text}) for summary, read in pairs]
 
 
 def _as_message(summary: Summary) -> Message:
