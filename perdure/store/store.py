@@ -20,6 +20,8 @@ from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
 from perdure.store.search import Search
+from perdure.store.search_summaries import SearchSummaries
+from perdure.store.session_views import SessionViews
 from perdure.store.sessions import Sessions
 from perdure.store.stopping import Stopping
 from perdure.store.summaries import Summaries
@@ -49,7 +51,9 @@ class Store:
         self.sweeps = Sweeps(database)
         self.nodes = Nodes(database)
         self.outlines = Outlines(database)
+        self.views = SessionViews(database)
         self.search = Search(database)
+        self.search_summaries = SearchSummaries(database)
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
         self.runs = Runs(database)
