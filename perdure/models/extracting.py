@@ -59,6 +59,7 @@ def summary_extract(instructions: str, text: str) -> str:
 def _sentences(history: str) -> list[_Sentence]:
     found: list[_Sentence] = []
     who, first = "", True
+    said: set[str] = set()
     for line in history.split("\n"):
         header = _HEADER.fullmatch(line)
         if header is not None:
@@ -66,8 +67,9 @@ def _sentences(history: str) -> list[_Sentence]:
             continue
         for piece in _SENTENCES.split(line):
             words = " ".join(piece.split())
-            if not words or words == HEADING:
+            if not words or words == HEADING or words in said:
                 continue
+            said.add(words)
             facts = len(_FACT.findall(words))
             # What is said first says most of what it is about; people weigh more than tools.
             worth = min(facts, 6) + 4 * first + 2 * who.startswith("user")
