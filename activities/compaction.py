@@ -68,7 +68,7 @@ class Compaction:
         the sweep has reached its bounds."""
         async with heartbeating():
             try:
-                return await self._sweep(request)
+                return await self.sweep(request)
             except asyncio.CancelledError:
                 absorb_stop()
                 return CompactOutcome(ended=SweepEnd.STOPPED)
@@ -84,7 +84,8 @@ class Compaction:
             return None
         return CompactionDue(budget=budget, urgent=outline.tokens > budget)
 
-    async def _sweep(self, request: CompactRequest) -> CompactOutcome:
+    async def sweep(self, request: CompactRequest) -> CompactOutcome:
+        """What `compact` does, inside another activity that must not go on without it."""
         key, bounds = request.session_key, self._settings.context
         outline = await self._outline(key, request.budget)
         if outline is None:

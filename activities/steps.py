@@ -11,6 +11,7 @@ import asyncio
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.compaction import Compaction
 from activities.contexts import Assembled, Contexts
 from activities.failures import another_attempt
 from activities.heartbeat import absorb_stop, heartbeating
@@ -40,12 +41,19 @@ _NOTES = {
 class ModelSteps:
     """`StepActivities`, over the store, the settings and the models they name."""
 
-    def __init__(self, settings: Settings, store: Store, roster: Roster, guard: Guard) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        roster: Roster,
+        guard: Guard,
+        compaction: Compaction,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._roster = roster
         self._guard = guard
-        self._contexts = Contexts(settings, store)
+        self._contexts = Contexts(settings, store, compaction)
         self._chains: dict[tuple[str, ...], ModelChain] = {}
 
     @activity.defn

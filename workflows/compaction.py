@@ -14,7 +14,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 from activities.stubs import CompactionActivities
-from perdure.domain.compaction import CompactRequest
+from perdure.domain.compaction import CompactionDue, CompactRequest
 from workflows.state import SessionState
 
 #: A sweep is bounded to two minutes; the rest is for a machine that is busy.
@@ -38,11 +38,12 @@ class Compaction:
 
     def begin(self) -> None:
         """Make a sweep if one is due and none is under way."""
-        if self._state.compact and not self.under_way:
-            self._state.compact = False
-            self._sweep = asyncio.create_task(self._make())
+        due = self._state.compact
+        if due is not None and not self.under_way:
+            self._state.compact = None
+            self._sweep = asyncio.create_task(self._make(due))
 
-    async def _make(self) -> None:
+    async def _make(self, due: CompactionDue) -> None:
         turn = self._state.turn
         try:
             await workflow.execute_activity_method(
@@ -52,6 +53,7 @@ class Compaction:
                     agent=self._state.agent,
                     turn=turn,
                     label=self._state.label,
+                    budget=due.budget,
                 ),
                 start_to_close_timeout=_TIMEOUT,
                 heartbeat_timeout=_HEARTBEAT_TIMEOUT,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import Envelope
 from perdure.domain.labels import Label
 from perdure.domain.runs import EndReason
@@ -53,8 +54,8 @@ class SessionState(BaseModel):
     started: list[str] = []
     #: Why the run that this session is has to stop.
     stop: EndReason | None = None
-    #: Whether a step has found the context full, and no sweep was made since.
-    compact: bool = False
+    #: What a step has asked a sweep for, until one is made.
+    compact: CompactionDue | None = None
     #: Accepted and not yet carried out.
     resets: list[SessionReset] = []
     closing: bool = False

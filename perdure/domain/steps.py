@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import Envelope
 from perdure.domain.errors import Code, Refusal
 from perdure.domain.labels import Label
@@ -99,8 +100,8 @@ class StepOutcome(Frozen):
     calls: tuple[PlannedCall, ...] = ()
     ended: TurnState | None = None
     error: Code | None = None
-    #: Whether the context has grown past the threshold beyond which it is compacted.
-    compact: bool = False
+    #: What a sweep is to be asked for, when the context has grown past its threshold.
+    compact: CompactionDue | None = None
 
 
 class ToolRequest(Frozen):

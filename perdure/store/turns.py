@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
 
 from perdure.audit import AuditEntry
+from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import SenderKind
 from perdure.domain.errors import Code, NotFound, Refusal
 from perdure.domain.labels import Label
@@ -105,7 +106,7 @@ class StepAnswer(Frozen):
     raw: str | None = None
     ended: TurnState | None = None
     error: Refusal | None = None
-    compact: bool = False
+    compact: CompactionDue | None = None
 
 
 class Turns:
