@@ -105,16 +105,16 @@ class Nodes:
         return await self._database.read(_summary, session_key, summary_id)
 
     async def named(self, session_key: str, ids: Sequence[str]) -> list[Summary]:
-        """The summaries of these ids, in their order; those that are not there are left out."""
-        return await self._database.read(_named, session_key, ids)
+        """See `named`."""
+        return await self._database.read(named, session_key, ids)
 
     async def children(self, session_key: str, summary_id: str) -> list[Summary]:
         """What a summary was made from, in order; nothing for a leaf."""
         return await self._database.read(_children, session_key, summary_id)
 
     async def leaves_of(self, session_key: str, epoch: int, seqs: Iterable[int]) -> dict[int, str]:
-        """The leaf under which each of these messages lies; those that are raw are left out."""
-        return await self._database.read(_leaves, session_key, epoch, tuple(seqs))
+        """See `leaves_of`."""
+        return await self._database.read(leaves_of, session_key, epoch, tuple(seqs))
 
     async def message(self, session_key: str, epoch: int, message_id: str) -> Message | None:
         """A message of an epoch."""
@@ -143,7 +143,8 @@ def _summary(connection: Connection, session_key: str, summary_id: str) -> Summa
     return None if row is None else summary_of(row)
 
 
-def _named(connection: Connection, session_key: str, ids: Sequence[str]) -> list[Summary]:
+def named(connection: Connection, session_key: str, ids: Sequence[str]) -> list[Summary]:
+    """The summaries of these ids, in their order; those that are not there are left out."""
     rows = connection.execute(_NAMED, {"key": session_key, "ids": list(ids)})
     known = {row.id: summary_of(row) for row in rows}
     return [known[name] for name in ids if name in known]
@@ -154,9 +155,10 @@ def _children(connection: Connection, session_key: str, summary_id: str) -> list
     return [summary_of(row) for row in rows]
 
 
-def _leaves(
-    connection: Connection, session_key: str, epoch: int, seqs: tuple[int, ...]
+def leaves_of(
+    connection: Connection, session_key: str, epoch: int, seqs: Sequence[int]
 ) -> dict[int, str]:
+    """The leaf under which each of these messages lies; those that are raw are left out."""
     found: dict[int, str] = {}
     for seq in seqs:
         place = {"key": session_key, "of_epoch": epoch, "seq": seq}

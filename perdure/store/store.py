@@ -8,6 +8,7 @@ from perdure.audit import AuditEntry, AuditFiles
 from perdure.store.approvals import Approvals
 from perdure.store.audit import AuditTrail
 from perdure.store.claims import Claims
+from perdure.store.context_search import ContextSearch
 from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
@@ -50,6 +51,7 @@ class Store:
         self.summaries = Summaries(database)
         self.sweeps = Sweeps(database)
         self.nodes = Nodes(database)
+        self.context_search = ContextSearch(database)
         self.outlines = Outlines(database)
         self.views = SessionViews(database)
         self.search = Search(database)
