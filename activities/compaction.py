@@ -18,8 +18,8 @@ from activities.heartbeat import absorb_stop, heartbeating
 from activities.roster import Roster
 from activities.summary_writer import Caller, SummaryWriter
 from perdure.config import Settings
+from perdure.context import ContextParameters, Summary, estimate_tokens, history_budget
 from perdure.context.planning import Pass, Rest, plan
-from perdure.context.summaries import Summary
 from perdure.domain.compaction import CompactionDue, CompactOutcome, CompactRequest, SweepEnd
 from perdure.domain.labels import join
 from perdure.domain.messages import Message
@@ -39,6 +39,7 @@ class _Sweep:
     """One sweep under way: who writes, what was tried in vain, what came of it so far."""
 
     request: CompactRequest
+    parameters: ContextParameters
     writer: SummaryWriter
     tried: str
     deadline: float
@@ -87,14 +88,15 @@ class Compaction:
     async def sweep(self, request: CompactRequest) -> CompactOutcome:
         """What `compact` does, inside another activity that must not go on without it."""
         key, bounds = request.session_key, self._settings.context
-        outline = await self._outline(key, request.budget)
+        budget = request.budget or await self._budget(key, request.agent)
+        outline = await self._outline(key, budget)
         if outline is None:
             return CompactOutcome(ended=SweepEnd.BELOW)
         if request.urgent and request.turn >= outline.turn:
             await self._store.summaries.adopt(key, outline.epoch, request.turn)
-        sweep = await self._begun(request, outline)
+        sweep = await self._begun(request, budget, outline)
         for number in itertools.count():
-            made = await self._plan(key, request.budget, outline, sweep.in_vain)
+            made = await self._plan(key, budget, outline, sweep.in_vain)
             if isinstance(made, Rest):
                 ended = _RESTS[made]
                 break
@@ -106,7 +108,7 @@ class Compaction:
                 ended = SweepEnd.TIME
                 break
             await self._pass(sweep, outline, made)
-            outline = await self._outline(key, request.budget) or outline
+            outline = await self._outline(key, budget) or outline
         await self._store.sweeps.end(key, ended)
         return CompactOutcome(
             ended=ended,
@@ -116,7 +118,7 @@ class Compaction:
             tokens_after=outline.tokens,
         )
 
-    async def _begun(self, request: CompactRequest, outline: Outline) -> _Sweep:
+    async def _begun(self, request: CompactRequest, budget: int, outline: Outline) -> _Sweep:
         settings = self._settings.context
         tried = await self._tried_by(request.session_key, request.agent)
         caller = Caller(
@@ -127,6 +129,7 @@ class Compaction:
         )
         return _Sweep(
             request=request,
+            parameters=settings.fitted(budget),
             writer=SummaryWriter(
                 self._store,
                 self._guard,
@@ -145,8 +148,7 @@ class Compaction:
         """Write one summary and publish it, or remember that nothing smaller can be written."""
         request = sweep.request
         source = await self._source(request.session_key, outline.epoch, made)
-        parameters = self._settings.context.fitted(request.budget)
-        text = await sweep.writer.write(made, source, parameters, seconds=sweep.seconds_left)
+        text = await sweep.writer.write(made, source, sweep.parameters, seconds=sweep.seconds_left)
         if text.text is None:
             sweep.in_vain.add(made.id)
             await self._store.sweeps.exhaust(request.session_key, made.id, sweep.tried, text.usage)
@@ -193,6 +195,13 @@ class Compaction:
             epoch=outline.epoch,
             exhausted=in_vain,
         )
+
+    async def _budget(self, session_key: str, agent: str) -> int:
+        """What the history may take beside the agent's instructions and tools."""
+        member = await self._roster.of(session_key, agent)
+        told = [f"{spec.description}{spec.schema()}" for spec in member.toolbox.specs.values()]
+        reserved = sum(map(estimate_tokens, [member.agent.instructions, *told]))
+        return history_budget(member.agent.context_window, reserved)
 
     async def _models(self, session_key: str, agent: str) -> tuple[str, ...]:
         member = await self._roster.of(session_key, agent)

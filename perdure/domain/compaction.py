@@ -25,16 +25,17 @@ class CompactionDue(Frozen):
 class CompactRequest(Frozen):
     """Bring a session's context under its threshold, as far as one sweep can.
 
-    `turn` is the newest turn there is, `label` the session's live label. With `urgent` the turn
-    `turn`, under way or about to begin, sees at once what is published; else the one after it is
-    the first to see it.
+    `turn` is the newest turn there is, `label` the session's live label. `budget` is what the
+    history may take, in estimated tokens; None leaves it to the agent's settings. With `urgent` the
+    turn `turn`, under way or about to begin, sees at once what is published; else the one after it
+    is the first to see it.
     """
 
     session_key: str
     agent: str
     turn: int
     label: Label = Label.PUBLIC
-    budget: int
+    budget: int | None = None
     urgent: bool = False
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from sqlalchemy import Connection, and_, bindparam, select
+from sqlalchemy import Connection, and_, bindparam, not_, select
 
 from perdure.context.summaries import Summary
 from perdure.domain.messages import Frozen, Message
@@ -60,6 +60,7 @@ _MESSAGES = (
         messages.c.epoch == bindparam("of_epoch"),
         messages.c.seq > bindparam("after"),
         messages.c.seq <= bindparam("last"),
+        not_(messages.c.aside),
     )
     .order_by(messages.c.seq)
     .limit(PAGE)
@@ -123,7 +124,8 @@ class Nodes:
     async def messages(
         self, session_key: str, epoch: int, first_seq: int, last_seq: int
     ) -> AsyncIterator[list[Message]]:
-        """The messages of a span, in order, page by page: there may be a million of them."""
+        """The messages of a span, in order, page by page: there may be a million of them. What
+        was said on a side thread is in no context and under no summary."""
         after = first_seq - 1
         while page := await self._database.read(_messages, session_key, epoch, after, last_seq):
             yield page
