@@ -200,6 +200,8 @@ class Conversation:
         state.inbox_limit = profile.inbox_limit
         state.clearance = profile.clearance
         state.intake = profile.intake
+        if profile.run is not None:
+            state.run_id, state.parent_key = profile.run.run_id, profile.run.parent_key
         if not state.opened:
             state.opened = True
             state.agent = profile.agent

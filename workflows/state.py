@@ -52,6 +52,9 @@ class SessionState(BaseModel):
     asides: list[CurrentTurn] = []
     #: Runs whose workflow was started and that have not begun their turn yet.
     started: list[str] = []
+    #: The run that this session is, and the session that spawned it.
+    run_id: str | None = None
+    parent_key: str | None = None
     #: Why the run that this session is has to stop.
     stop: EndReason | None = None
     #: What a step has asked a sweep for, until one is made.

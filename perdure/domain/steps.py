@@ -30,6 +30,7 @@ class RunProfile(Frozen):
     `ended` once its result is decided: then the session is like any other."""
 
     run_id: str
+    parent_key: str
     seconds: float
     ended: bool = False
     #: Why it is to stop, when it was told so before its workflow could hear.
