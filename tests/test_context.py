@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.context import assemble, message_tokens
@@ -67,6 +67,7 @@ def transcripts(draw: st.DrawFn) -> list[Message]:
     return found
 
 
+@settings(deadline=None)
 @given(transcripts(), st.integers(1, 400))
 def test_nothing_a_provider_would_refuse_is_assembled(
     transcript: list[Message], budget: int
@@ -83,6 +84,7 @@ def test_nothing_a_provider_would_refuse_is_assembled(
         position += 1 + len(results)
 
 
+@settings(deadline=None)
 @given(transcripts(), st.integers(1, 400))
 def test_the_newest_user_message_and_the_newest_exchange_are_always_there(
     transcript: list[Message], budget: int
@@ -94,6 +96,7 @@ def test_the_newest_user_message_and_the_newest_exchange_are_always_there(
     assert said[-1] in messages
 
 
+@settings(deadline=None)
 @given(transcripts(), st.integers(1, 400))
 def test_the_budget_bounds_all_but_the_message_of_the_turn_and_the_newest_exchange(
     transcript: list[Message], budget: int
@@ -111,6 +114,7 @@ def test_the_budget_bounds_all_but_the_message_of_the_turn_and_the_newest_exchan
     assert spent <= budget
 
 
+@settings(deadline=None)
 @given(transcripts())
 def test_a_wide_budget_leaves_nothing_out(transcript: list[Message]) -> None:
     context = assemble(transcript, 10**9)

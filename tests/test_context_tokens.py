@@ -5,7 +5,7 @@ providers report.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.context import Calibration, estimate_tokens, message_tokens
@@ -46,6 +46,7 @@ def test_every_script_is_counted_near_a_real_tokenizer(text: str, real: int) -> 
     assert 0.8 * real <= estimate_tokens((text + "\n") * 50) / 50 <= 1.7 * real + 3
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
 def test_a_whole_is_about_its_parts(one: str, other: str) -> None:
     assert estimate_tokens(one) >= bool(one)
@@ -61,6 +62,7 @@ def test_calls_are_counted_with_their_message() -> None:
 reports = st.lists(st.tuples(st.integers(0, 10**6), st.integers(-5, 10**7)), max_size=30)
 
 
+@settings(deadline=None)
 @given(reports, st.integers(0, 10**6))
 def test_a_calibration_is_bounded_and_its_two_ways_agree(
     seen: list[tuple[int, int]], tokens: int

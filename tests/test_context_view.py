@@ -151,6 +151,7 @@ def test_a_summary_cannot_be_closed_from_within() -> None:
     assert shown.endswith("\n</summary>")
 
 
+@settings(deadline=None)
 @given(st.text(), st.integers(0, 10**9))
 def test_a_summary_takes_what_is_said_of_it(text: str, count: int) -> None:
     node = summary(1, count + 1, text, id="sum_" + "9" * 24, label=Label.RESTRICTED)

@@ -70,12 +70,14 @@ texts = st.text() | st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(texts)
 def test_what_is_escaped_comes_back(text: str) -> None:
     assert "<" not in escaped(text)
     assert unescaped(escaped(text)) == text
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=4))
 def test_no_message_leaves_its_place_in_the_prompt(parts: list[tuple[str, str, str]]) -> None:
     source = [
