@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from activities.context_tools import ContextTools
 from activities.delegation import Delegation
 from activities.looking_after import LookingAfter
 from activities.post import Post
@@ -25,6 +26,7 @@ from perdure.policy.conditions import RuleOutcome
 from perdure.policy.hooks import Action
 from perdure.store import Store
 from perdure.tools import ToolContext, ToolSpec
+from perdure.tools.context import CtxExpand, CtxInspect, CtxSearch, Summarize
 from perdure.tools.message import Message
 from perdure.tools.policy import SimulateToolCall
 from perdure.tools.sessions import SessionSearch, SessionsHistory, SessionsList, SessionStatus
@@ -61,6 +63,7 @@ class Bindings:
         self._guard = guard
         self._courier = courier
         self._session_tools = SessionTools(settings, store, roster, guard)
+        self._context_tools = ContextTools(settings, store, roster, guard, self.workspace)
         self._delegation = Delegation(settings, store, roster, guard)
         self._looking_after = LookingAfter(settings, store, post)
 
@@ -80,6 +83,8 @@ class Bindings:
                 return await self._message(request, arguments)
             case SimulateToolCall():
                 return await self._simulate(request, arguments)
+            case CtxSearch() | CtxInspect() | CtxExpand() | Summarize():
+                return await self._context_tools.call(request, arguments)
             case SessionsSpawn():
                 return await self._delegation.spawn(request, arguments)
             case Subagents():
