@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import time
 
+from rich.cells import set_cell_size
 from rich.console import Console
 from rich.style import Style
 from rich.table import Table
+from rich.text import Text
 
+from gateway.cli.demo_beside import Beside
+from gateway.cli.tables import columns, print_table
 from gateway.cli.turn_view import BAD, DIM, GOOD, WARN, TurnView
-from gateway.cli.words import one_line, shown_arguments
+from gateway.cli.words import one_line, printable
+from gateway.demo.directives import is_directive
 from gateway.demo.performance import Report
-from gateway.demo.stage import AGENT
-from gateway.demo.story import LEAD
+from gateway.demo.stage import models_of
 from gateway.live import LiveItem
 from gateway.local import StackInfo
 from perdure.config import Settings
-from perdure.domain.messages import Role
 from perdure.models import REHEARSAL
-from perdure.store.transcript import HistoryMessage
 
 _TITLE = Style(bold=True)
-#: Characters of a message in the shortened transcript.
-_LINE = 100
+#: Lines of another session's message that are shown.
+_LINES = 4
 
 
 class Silence:
@@ -40,10 +42,13 @@ class Silence:
     def note(self, text: str) -> None:
         """Nothing."""
 
-    def asked(self, text: str) -> None:
+    def asked(self, text: str, sender: str | None) -> None:
         """Nothing."""
 
     def item(self, item: LiveItem) -> None:
+        """Nothing."""
+
+    def beside(self, name: str, item: LiveItem) -> None:
         """Nothing."""
 
 
@@ -53,9 +58,10 @@ class DemoView:
     def __init__(self, out: Console, settings: Settings) -> None:
         self._out = out
         self._view = TurnView(out)
+        self._beside = Beside()
         self._began = time.monotonic()
         self._chapters = 0
-        models = settings.agent(AGENT).models
+        models = models_of(settings)
         out.print("Perdure demo", style=_TITLE)
         out.print(f"home   {settings.home}", style=DIM)
         if models[0] == REHEARSAL:
@@ -86,26 +92,44 @@ class DemoView:
         style = BAD if text.startswith("✗") else WARN
         self._view.note(f"{time.monotonic() - self._began:.1f} s · {text}", style)
 
-    def asked(self, text: str) -> None:
-        """What the agent was asked."""
-        self._view.echo(text)
+    def asked(self, text: str, sender: str | None) -> None:
+        """What the agent was asked: words in full, directives as far as the line goes."""
+        self._view.end_line()
+        lines = printable(text).split("\n")
+        if sender is not None:
+            self._out.print(Text(f"‹ from {sender}", DIM))
+            lines = lines[:_LINES]
+        mark = "› " if sender is None else "  "
+        for line in lines:
+            directive = is_directive(line) or sender is not None
+            self._out.print(Text(mark + self._cut(line), DIM if directive else _TITLE))
+            mark = "  "
 
     def item(self, item: LiveItem) -> None:
         """What the agent does."""
         self._view.show(item)
 
+    def beside(self, name: str, item: LiveItem) -> None:
+        """What somebody else does, in one line where there is something to tell."""
+        line = self._beside.told(name, item)
+        if line is not None:
+            self._view.end_line()
+            self._out.print(Text(line, DIM))
+
     def report(self, report: Report) -> None:
-        """The shortened transcript, the checks, the verdict."""
+        """The runs, the report, the checks, the verdict."""
         self._view.end_line()
-        self._headline(f"The transcript of {LEAD} as the store has it, shortened")
-        for message in report.transcript:
-            for line in _shortened(message):
-                self._out.print(f"  {line}", style=DIM)
+        if report.runs:
+            self._headline("What became of every run")
+            print_table(self._out, _runs(report))
+        if report.report:
+            self._headline("The report, as the lead wrote it")
+            for line in report.report.strip().split("\n"):
+                self._out.print(Text(f"  {printable(line)}", DIM))
         self._headline(
             "What was checked, in the store, in Temporal's history and in the audit trail"
         )
         self._out.print(_checks(report), soft_wrap=False)
-        self._out.print()
         for left_out in report.left_out:
             self._out.print(f"Left out: {left_out}.", style=WARN)
         if report.problem is not None:
@@ -114,22 +138,38 @@ class DemoView:
         verdict = f"{held} of {len(report.checks)} promises were held, in {report.seconds:g} s."
         self._out.print(verdict, style=GOOD if report.held else BAD)
 
+    def _cut(self, line: str) -> str:
+        room = max(20, self._out.width - 3)
+        return line if len(line) <= room else set_cell_size(line, room - 1).rstrip() + "…"
+
     def _headline(self, title: str) -> None:
         self._out.print()
         self._out.print(title, style=_TITLE)
         self._out.print()
 
 
-def _shortened(message: HistoryMessage) -> list[str]:
-    lines = []
-    if message.text:
-        who = {Role.USER: "›", Role.ASSISTANT: " ", Role.TOOL: "  ="}[message.role]
-        lines.append(f"{who} {one_line(message.text, _LINE)}")
-    lines += [
-        one_line(f"  → {call.name} {shown_arguments(call.arguments)}", _LINE)
-        for call in message.tool_calls
-    ]
-    return lines
+def _runs(report: Report) -> Table:
+    table = columns(
+        "reads",
+        "run",
+        "state",
+        "steps",
+        "tokens",
+        "seconds",
+        "what happened to it",
+        right=("steps", "tokens", "seconds"),
+    )
+    for run in report.runs:
+        table.add_row(
+            run.document,
+            one_line(run.run_id, 40),
+            run.state,
+            str(run.steps),
+            f"{run.tokens:,}",
+            f"{run.seconds:.1f}",
+            "\n".join(run.happened),
+        )
+    return table
 
 
 def _checks(report: Report) -> Table:

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
 
+from gateway.demo.cast import ARCHIVE, LEAD
 from gateway.demo.evidence import Evidence, Kill, times_of
 from gateway.demo.lines import lines_of, stands_in
 from gateway.demo.outflow_checks import approval, labels, trail
-from gateway.demo.story import LEAD, VISITOR
+from gateway.demo.story_checks import exchange, recall, report, results
 from gateway.demo.verdict import Check, Figures, verdict
 from perdure.domain.messages import Role
+from perdure.domain.runs import EndReason
 from perdure.domain.states import EventKind, ToolStatus, TurnState
 
 #: What a turn may take of Temporal's history, on average, all that comes of kills and of messages
@@ -37,6 +39,10 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
         _agreement(evidence),
         _history(evidence),
         _no_text(evidence),
+        results(evidence),
+        report(evidence),
+        exchange(evidence),
+        recall(evidence),
         labels(evidence),
         *(approval(evidence, each) for each in evidence.outflow.approvals),
         trail(evidence),
@@ -58,7 +64,11 @@ def _messages(evidence: Evidence) -> Check:
         for said in evidence.said
         if said.role is Role.ASSISTANT and not said.tool_calls
     )
-    heard = Counter((s.session_key, s.text) for s in evidence.said if s.role is Role.USER)
+    heard = Counter(
+        (said.session_key, said.text)
+        for said in evidence.said
+        if said.role is Role.USER and said.from_session is None
+    )
     doubled = (
         sum(count - 1 for count in taken.values())
         + sum(count - 1 for count in last_words.values())
@@ -98,14 +108,20 @@ def _order(evidence: Evidence) -> Check:
 
 
 def _turns(evidence: Evidence) -> Check:
-    states = Counter(turn.state for turn in evidence.turns)
-    completed = states[TurnState.COMPLETED]
-    others = len(evidence.turns) - completed
+    killed = {
+        run.session_key for run in evidence.delegation.runs if run.end_reason is EndReason.KILLED
+    }
+    completed = sum(turn.state is TurnState.COMPLETED for turn in evidence.turns)
+    stopped = sum(
+        turn.state is TurnState.INTERRUPTED and turn.session_key in killed
+        for turn in evidence.turns
+    )
+    others = len(evidence.turns) - completed - stopped
     return verdict(
         "turns",
-        "Every turn comes to its answer, whatever was killed during it",
+        "Every turn comes to its answer, unless somebody stopped it",
         bool(completed) and not others,
-        {"completed": completed, "failed_or_unfinished": others},
+        {"completed": completed, "stopped": stopped, "failed_or_unfinished": others},
     )
 
 
@@ -194,29 +210,31 @@ def _recovery(evidence: Evidence, kill: Kill) -> Check:
     tools = _in_flight(evidence, kill, EventKind.TOOL_STARTED, EventKind.TOOL_COMPLETED)
     asked = _in_flight(evidence, kill, EventKind.APPROVAL_REQUESTED, EventKind.APPROVAL_DECIDED)
     served = _seconds_until(evidence, kill.ended, lambda key: True)
-    went_on = _seconds_until(evidence, kill.ended, lambda key: key == kill.session_key)
+    each = [_seconds_until(evidence, kill.ended, key.__eq__) for key in kill.session_keys]
+    went_on = [seconds for seconds in each if seconds is not None]
     return verdict(
         "recovery",
         f"Killed: {kill.what}",
-        calls + tools + asked > 0 and served is not None and went_on is not None,
+        calls + tools + asked > 0 and served is not None and len(went_on) == len(each),
         {
+            "sessions_cut": len(each),
             "model_calls_in_flight": calls,
             "tool_calls_in_flight": tools,
             "waiting_for_a_person": asked,
             "seconds_until_anyone_was_served": served,
-            "until_this_session_went_on": went_on,
+            "until_all_of_them_went_on": max(went_on, default=None),
         },
     )
 
 
 def _in_flight(evidence: Evidence, kill: Kill, started: EventKind, completed: EventKind) -> int:
-    """Calls of the session it was meant for that had begun at a kill and were not over."""
+    """Calls of the sessions it was meant for that had begun at a kill and were not over."""
 
     def places(kind: EventKind) -> set[tuple[object, ...]]:
         return {
-            (event.turn, event.step, event.payload.get("call"))
+            (event.session_key, event.turn, event.step, event.payload.get("call"))
             for event in times_of(evidence, kind)
-            if event.session_key == kill.session_key and event.at <= kill.began
+            if event.session_key in kill.session_keys and event.at <= kill.began
         }
 
     return len(places(started) - places(completed))
@@ -238,7 +256,7 @@ def _seconds_until(
 
 
 def _agreement(evidence: Evidence) -> Check:
-    scheduled = sum(run.model_steps for run in evidence.runs)
+    scheduled = sum(history.model_steps for history in evidence.histories)
     return verdict(
         "agreement",
         "Temporal's history and the store tell the same steps",
@@ -251,12 +269,12 @@ def _history(evidence: Evidence) -> Check:
     figures: Figures = {}
     held = True
     for session_key, kind, budget in (
-        (VISITOR, "a_turn_without_tools", PLAIN_TURN_BYTES),
+        (ARCHIVE, "a_turn_without_tools", PLAIN_TURN_BYTES),
         (LEAD, "a_turn_with_tools", TOOL_TURN_BYTES),
     ):
         turns = sum(turn.session_key == session_key for turn in evidence.turns)
-        runs = [run for run in evidence.runs if run.session_key == session_key]
-        events, size = sum(run.events for run in runs), sum(run.size for run in runs)
+        found = [each for each in evidence.histories if each.session_key == session_key]
+        events, size = sum(each.events for each in found), sum(each.size for each in found)
         figures[f"events_of_{kind}"] = _ratio(events, turns)
         figures[f"bytes_of_{kind}"] = _ratio(size, turns)
         held = held and 0 < size <= budget * turns
@@ -269,7 +287,7 @@ def _ratio(total: int, count: int) -> float | None:
 
 
 def _no_text(evidence: Evidence) -> Check:
-    history = b"\n".join(run.raw for run in evidence.runs)
+    history = b"\n".join(each.raw for each in evidence.histories)
     pieces = {piece for said in evidence.said for piece in lines_of(said.text)}
     for said in evidence.said:
         for call in said.tool_calls:
