@@ -21,9 +21,12 @@ from temporalio.worker import Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.bindings import Bindings
+from activities.conclusion import Runs
+from activities.post import Post
+from activities.roster import Roster
 from activities.sessions import SessionWrites
 from activities.steps import ModelSteps
-from activities.stubs import SessionActivities, StepActivities, ToolActivities
+from activities.stubs import RunActivities, SessionActivities, StepActivities, ToolActivities
 from activities.toolboxes import Toolboxes
 from activities.tools import ToolCalls
 from gateway.connection import connect, ensure_search_attributes, leave
@@ -34,6 +37,7 @@ from perdure.guard import Guard
 from perdure.models import ModelFailure, close_models, resolve
 from perdure.store import Store
 from workflows.session import Session
+from workflows.subagent import SubAgent
 
 #: A stopping worker lets activities finish this long before it hands them over.
 GRACE = timedelta(seconds=10)
@@ -46,16 +50,19 @@ HEARTBEAT_THROTTLE = timedelta(seconds=1)
 def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     """A worker for every workflow and activity of Perdure."""
     toolboxes = Toolboxes(settings)
+    roster = Roster(settings, store, toolboxes)
     sessions: SessionActivities = SessionWrites(settings, store)
     guard = Guard(settings)
     courier = Courier(store, settings.channels, settings.home)
-    bindings = Bindings(settings, store, toolboxes, guard, courier)
-    steps: StepActivities = ModelSteps(settings, store, toolboxes, guard)
-    tools: ToolActivities = ToolCalls(settings, store, toolboxes, guard, bindings)
+    post = Post(temporal, settings.temporal.queue)
+    bindings = Bindings(settings, store, roster, guard, courier, post)
+    steps: StepActivities = ModelSteps(settings, store, roster, guard)
+    tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
+    runs: RunActivities = Runs(settings, store, roster, guard, courier, post)
     return Worker(
         temporal,
         task_queue=settings.temporal.queue,
-        workflows=[Session],
+        workflows=[Session, SubAgent],
         activities=[
             sessions.open_session,
             sessions.end_turn,
@@ -64,6 +71,8 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
             steps.take_step,
             tools.run_tool,
             tools.abandon_tool,
+            runs.supervise,
+            runs.conclude_run,
         ],
         workflow_runner=workflow_runner(),
         graceful_shutdown_timeout=GRACE,

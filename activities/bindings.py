@@ -10,7 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from activities.toolboxes import Toolboxes
+from activities.delegation import Delegation
+from activities.looking_after import LookingAfter
+from activities.post import Post
+from activities.roster import Roster
 from perdure.channels.courier import Courier
 from perdure.config import Settings
 from perdure.domain.errors import InvalidArgument, NotFound
@@ -26,6 +29,7 @@ from perdure.tools import ToolContext, ToolSpec
 from perdure.tools.message import Message
 from perdure.tools.policy import SimulateToolCall
 from perdure.tools.sessions import SessionStatus as StatusArguments
+from perdure.tools.subagents import SessionsSpawn, Subagents
 from perdure.workspace import Workspace
 
 
@@ -44,13 +48,21 @@ class Bindings:
     """Runs a tool, once it is allowed."""
 
     def __init__(
-        self, settings: Settings, store: Store, toolboxes: Toolboxes, guard: Guard, courier: Courier
+        self,
+        settings: Settings,
+        store: Store,
+        roster: Roster,
+        guard: Guard,
+        courier: Courier,
+        post: Post,
     ) -> None:
         self._settings = settings
         self._store = store
-        self._toolboxes = toolboxes
+        self._roster = roster
         self._guard = guard
         self._courier = courier
+        self._delegation = Delegation(settings, store, roster, guard)
+        self._looking_after = LookingAfter(settings, store, post)
 
     async def call(self, request: ToolRequest, spec: ToolSpec, arguments: BaseModel) -> Any:
         """The tool's result, of any type that has a JSON form.
@@ -59,7 +71,7 @@ class Bindings:
             PerdureError: what the model is to read.
             Exception: whatever a user's function raises.
         """
-        toolbox = await self._toolboxes.of(request.agent)
+        toolbox = (await self._roster.of(request.session_key, request.agent)).toolbox
         user_tool = toolbox.users.get(spec.name)
         if user_tool is not None:
             return await user_tool.call(arguments, self._context(request))
@@ -68,6 +80,10 @@ class Bindings:
                 return await self._message(request, arguments)
             case SimulateToolCall():
                 return await self._simulate(request, arguments)
+            case SessionsSpawn():
+                return await self._delegation.spawn(request, arguments)
+            case Subagents():
+                return await self._looking_after.do(request, arguments)
             case StatusArguments():
                 return await self._status(request, arguments)
         operation = getattr(self.workspace(request), spec.name)
@@ -102,7 +118,7 @@ class Bindings:
         )
 
     async def _simulate(self, request: ToolRequest, asked: SimulateToolCall) -> Simulated:
-        toolbox = await self._toolboxes.of(request.agent)
+        toolbox = (await self._roster.of(request.session_key, request.agent)).toolbox
         spec = toolbox.specs.get(asked.tool_name)
         if spec is None:
             raise InvalidArgument(

@@ -42,6 +42,8 @@ class SessionWrites:
             turns_per_run=limits.turns_per_run,
             step_attempts=limits.step_attempts,
             step_timeout=limits.step_timeout,
+            run=opened.run,
+            runs=opened.runs,
         )
 
     @activity.defn

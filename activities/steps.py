@@ -13,8 +13,8 @@ from temporalio.exceptions import ApplicationError
 
 from activities.failures import another_attempt
 from activities.heartbeat import absorb_stop, heartbeating
+from activities.roster import Member, Roster
 from activities.streaming import Stream
-from activities.toolboxes import Toolboxes
 from perdure.audit import AuditEntry
 from perdure.config import AgentSettings, Settings
 from perdure.context import assemble, estimate_tokens
@@ -41,12 +41,10 @@ _NOTES = {
 class ModelSteps:
     """`StepActivities`, over the store, the settings and the models they name."""
 
-    def __init__(
-        self, settings: Settings, store: Store, toolboxes: Toolboxes, guard: Guard
-    ) -> None:
+    def __init__(self, settings: Settings, store: Store, roster: Roster, guard: Guard) -> None:
         self._settings = settings
         self._store = store
-        self._toolboxes = toolboxes
+        self._roster = roster
         self._guard = guard
         self._chains: dict[tuple[str, ...], ModelChain] = {}
 
@@ -62,7 +60,8 @@ class ModelSteps:
         attempt = 0
         async with heartbeating():
             try:
-                asked = self._guard.invocation(request)
+                member = await self._roster.of(request.session_key, request.agent)
+                asked = self._guard.invocation(request, member.agent.models)
                 entries = [self._guard.entry(decision, request) for decision in asked]
                 begun = await self._store.turns.begin_step(request, entries)
                 if isinstance(begun, StepOutcome):
@@ -71,7 +70,9 @@ class ModelSteps:
                 refused = next((one for one in asked if not one.goes_on), None)
                 if refused is not None:
                     raise Denied(refused.reason, f"Decided by {refused.decided_by}.")
-                answer, entries = await self._judged(request, await self._answer(request, begun))
+                answer, entries = await self._judged(
+                    request, await self._answer(request, begun, member)
+                )
                 return await asyncio.shield(self._store.turns.commit_step(request, answer, entries))
             except PerdureError as error:
                 # History would keep the causes of a failure, which hold a provider's raw words.
@@ -82,7 +83,7 @@ class ModelSteps:
                     raise again from None
                 return await asyncio.shield(self._give_up(request, error))
 
-    async def _answer(self, request: StepRequest, begun: Begun) -> StepAnswer:
+    async def _answer(self, request: StepRequest, begun: Begun, member: Member) -> StepAnswer:
         allowed = self._settings.limits.step_attempts
         if begun.attempt > allowed:
             raise TimedOut(
@@ -90,12 +91,14 @@ class ModelSteps:
                 "time, lost its worker or broke.",
                 "Send the message again, or raise limits.step_timeout or limits.step_attempts.",
             )
-        agent = self._settings.agent(request.agent)
+        agent = member.agent
         max_steps = agent.max_steps or self._settings.limits.max_steps
-        if request.step > max_steps:
+        # A run has so many steps in all; any other session has them in each turn.
+        taken = request.step - 1 if member.packet is None else begun.step_count
+        if taken >= max_steps:
             return _step_limit(agent, max_steps)
-        toolbox = await self._toolboxes.of(request.agent)
-        prompt = await self._prompt(request, begun, agent, toolbox)
+        offered = _offered(request, member.toolbox)
+        prompt = await self._prompt(request, begun, agent, offered)
         releasable = self._guard.releasable(request)
         stream = Stream(self._store, request, begun.attempt, releasable)
         try:
@@ -104,7 +107,7 @@ class ModelSteps:
         except asyncio.CancelledError:
             absorb_stop()
             return _interrupted(agent, stream.text)
-        return _decided(answer, toolbox, self._settings.limits.tool_timeout)
+        return _decided(answer, offered, self._settings.limits.tool_timeout)
 
     async def _judged(
         self, request: StepRequest, answer: StepAnswer
@@ -217,7 +220,16 @@ def _plan(position: int, call: ToolCall, toolbox: Toolbox, tool_timeout: float) 
         # The name is the model's text, which stays out of the history.
         return PlannedCall(call=position, tool=UNKNOWN_TOOL)
     timeout = spec.timeout or tool_timeout
-    return PlannedCall(call=position, tool=spec.name, lane=spec.lane, timeout=timeout)
+    lane = spec.lane_of(call.arguments)
+    return PlannedCall(call=position, tool=spec.name, lane=lane, timeout=timeout)
+
+
+def _offered(request: StepRequest, toolbox: Toolbox) -> Toolbox:
+    """The tools of a turn: one that is taken aside while a call waits may not wait itself."""
+    if not request.aside:
+        return toolbox
+    specs = {name: spec for name, spec in toolbox.specs.items() if not spec.resumable}
+    return Toolbox(specs=specs, users=toolbox.users)
 
 
 def _step_limit(agent: AgentSettings, max_steps: int) -> StepAnswer:

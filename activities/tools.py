@@ -17,12 +17,14 @@ from temporalio import activity
 
 from activities.bindings import Bindings
 from activities.heartbeat import absorb_stop, heartbeating
-from activities.toolboxes import Toolboxes
+from activities.roster import Roster
+from activities.standing import Done, Pending
 from perdure.config import Settings
 from perdure.domain.approvals import Approval, ApprovalState
 from perdure.domain.errors import Code, InvalidArgument, PerdureError, Refusal
 from perdure.domain.labels import Label, join
 from perdure.domain.messages import ToolCall
+from perdure.domain.runs import RunState
 from perdure.domain.states import ToolStatus
 from perdure.domain.steps import ToolOutcome, ToolRequest, Waiting
 from perdure.guard import Guard
@@ -31,6 +33,7 @@ from perdure.store.claims import Claim, Look, Result, Ruling, Verdict
 from perdure.store.clock import now
 from perdure.store.file_labels import EVERYTHING
 from perdure.tools import BUILTIN, Effect, ToolSpec, to_json_text
+from perdure.tools.subagents import SPAWN
 from perdure.workspace import Edited, FileText, Listing, Matches, Written, keep
 
 #: A call that has taken its process down so often is not run again, whatever its effect.
@@ -44,13 +47,13 @@ class ToolCalls:
         self,
         settings: Settings,
         store: Store,
-        toolboxes: Toolboxes,
+        roster: Roster,
         guard: Guard,
         bindings: Bindings,
     ) -> None:
         self._settings = settings
         self._store = store
-        self._toolboxes = toolboxes
+        self._roster = roster
         self._guard = guard
         self._bindings = bindings
 
@@ -61,19 +64,28 @@ class ToolCalls:
         async with heartbeating():
             look = await self._store.claims.look(request)
             if look.sealed is not None:
-                return ToolOutcome(status=look.sealed, label=look.sealed_label)
-            toolbox = await self._toolboxes.of(request.agent)
-            spec = toolbox.specs.get(look.call.name)
+                return await self._sealed(request, look)
+            specs = await self._specs(request)
+            spec = specs.get(look.call.name)
             ruling = await asyncio.to_thread(self._guard.rule, request, look, spec)
             if ruling.verdict is Verdict.RUN and spec is not None:
                 writes = await asyncio.to_thread(self._writes, request, spec, ruling.call)
                 ruling = ruling.model_copy(update={"writes": writes})
-            claim = await self._store.claims.claim(request, ruling)
+            if look.claimed and spec is not None and spec.resumable:
+                # It was ruled when it was claimed, and has been waiting since.
+                claim = Claim(call=ruling.call, label=ruling.label)
+            else:
+                claim = await self._store.claims.claim(request, ruling)
             if claim.waiting is not None:
                 return ToolOutcome(waiting=_waiting(claim.waiting))
-            return await self._seal(
-                request, claim, spec, await self._result(request, claim, spec, look)
-            )
+            result = await self._result(request, claim, spec, look)
+            if isinstance(result, Pending):
+                return ToolOutcome(
+                    waiting=Waiting(seconds=result.seconds, on=result.on),
+                    start=result.start,
+                    aside=result.aside,
+                )
+            return await self._seal(request, claim, spec, result)
 
     @activity.defn
     async def abandon_tool(self, request: ToolRequest) -> ToolOutcome:
@@ -81,10 +93,10 @@ class ToolCalls:
         before its first attempt as not started."""
         look = await self._store.claims.look(request)
         if look.sealed is not None:
-            return ToolOutcome(status=look.sealed, label=look.sealed_label)
+            return await self._sealed(request, look)
         known = False
         with contextlib.suppress(PerdureError):  # its agent may be gone
-            known = look.call.name in (await self._toolboxes.of(request.agent)).specs
+            known = look.call.name in await self._specs(request)
         ruling = Ruling(verdict=Verdict.RUN, call=look.call, known=known)
         claim = await self._store.claims.claim(request, ruling)
         text = _unknown(claim.call)
@@ -115,11 +127,25 @@ class ToolCalls:
         )
         result = result.model_copy(update={"text": kept.text, "kept": kept.path})
         sealed = await asyncio.shield(self._store.claims.seal(request, claim.call, result))
-        return ToolOutcome(status=sealed, label=result.label)
+        return ToolOutcome(status=sealed, label=result.label, start=result.start)
+
+    async def _sealed(self, request: ToolRequest, look: Look) -> ToolOutcome:
+        """What a call came to whose result an earlier attempt reported, and was not heard."""
+        run = None
+        if look.call.name == SPAWN:
+            run = await self._store.runs.of_call(request)
+        return ToolOutcome(
+            status=look.sealed,
+            label=look.sealed_label,
+            start=run.start if run is not None and run.state is RunState.RUNNING else None,
+        )
+
+    async def _specs(self, request: ToolRequest) -> dict[str, ToolSpec]:
+        return (await self._roster.of(request.session_key, request.agent)).toolbox.specs
 
     async def _result(
         self, request: ToolRequest, claim: Claim, spec: ToolSpec | None, look: Look
-    ) -> Result:
+    ) -> Result | Pending:
         call = claim.call
         if claim.refused is not None:
             return Result(
@@ -139,7 +165,7 @@ class ToolCalls:
         return Result(status=ToolStatus.UNKNOWN, text=_unknown(call), label=claim.label)
 
     async def _unknown_tool(self, request: ToolRequest, call: ToolCall) -> InvalidArgument:
-        specs = (await self._toolboxes.of(request.agent)).specs
+        specs = await self._specs(request)
         return InvalidArgument(
             f"There is no tool named {call.name[:80]!r}.",
             f"Tools are {', '.join(specs) or 'not available to this agent'}.",
@@ -152,13 +178,16 @@ class ToolCalls:
         arguments: BaseModel,
         claim: Claim,
         look: Look,
-    ) -> Result:
+    ) -> Result | Pending:
         timeout = spec.timeout or self._settings.limits.tool_timeout
         failed = Result(status=_after(spec), text="", label=claim.label)
         try:
             async with asyncio.timeout(timeout) as deadline:
                 result = await self._bindings.call(request, spec, arguments)
-                text = to_json_text(result)
+                if isinstance(result, Pending):
+                    return result
+                done = result if isinstance(result, Done) else Done(result)
+                text = to_json_text(done.value)
         except PerdureError as error:
             # Also that something is not there, or how often, is told of a place with a level.
             text = _error_text(error.refusal)
@@ -177,9 +206,9 @@ class ToolCalls:
                 "Check what it did before calling it again.",
             )
         else:
-            label = join(claim.label, self._found(result, look))
-            done = {"status": ToolStatus.OK, "text": text, "label": label}
-            return failed.model_copy(update=done)
+            label = join(claim.label, done.label, self._found(done.value, look))
+            changes = {"status": ToolStatus.OK, "text": text, "label": label}
+            return failed.model_copy(update={**changes, "start": done.start})
         return failed.model_copy(update={"text": text})
 
     def _writes(self, request: ToolRequest, spec: ToolSpec, call: ToolCall) -> tuple[str, ...]:

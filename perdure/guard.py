@@ -60,12 +60,11 @@ class Guard:
 
     # A turn ----------------------------------------------------------------------------------
 
-    def invocation(self, request: StepRequest) -> list[Decision]:
-        """What begins a step: the agent's invocation at the first, the model's credential, and
-        what the provider would read."""
-        agent = self._settings.agent(request.agent)
-        chain = ", ".join(agent.models)
-        clearance = model_clearance(self._settings.models, agent.models)
+    def invocation(self, request: StepRequest, models: tuple[str, ...]) -> list[Decision]:
+        """What begins a step on `models`: the agent's invocation at the first, the model's
+        credential, and what the provider would read."""
+        chain = ", ".join(models)
+        clearance = model_clearance(self._settings.models, models)
         asked = []
         if request.step == 1:
             asked.append(
@@ -137,6 +136,26 @@ class Guard:
             return end if decision.action is Action.ALLOW else 0
 
         return length
+
+    def announcement(self, request: StepRequest, channel: str, recipient: str, text: str) -> Judged:
+        """A text that is told on a channel without the model having asked for it."""
+        settings = self._settings.channels.get(channel)
+        secret = self._facts(Hook.SECRET_ACCESS, request, secret=f"channels.{channel}")
+        output = self._facts(
+            Hook.PRE_OUTPUT,
+            request,
+            text=text,
+            channel=channel,
+            recipient=recipient,
+            destination=effective_level(settings, recipient) if settings else Label.PUBLIC,
+        )
+        decisions = [self._decide(secret), self._decide(output)]
+        entries = tuple(self.entry(decision, request) for decision in decisions)
+        refused = next((one for one in decisions if not one.goes_on), None)
+        if refused is not None:
+            return Judged(text=WITHHELD, goes_on=False, reason=refused.reason, entries=entries)
+        redacted = decisions[-1].text
+        return Judged(text=text if redacted is None else redacted, goes_on=True, entries=entries)
 
     # A tool call -----------------------------------------------------------------------------
 
@@ -348,6 +367,10 @@ class Guard:
 
     def _output(self, request: StepRequest, text: str) -> Facts:
         channel, recipient, level = self.destination(request.session_key)
+        if request.asked_by is not None:
+            # It stays among sessions: what each of them may take is decided when it gets there.
+            channel, recipient = None, request.asked_by
+            level = self._clearance(request.agent, request.label)
         return self._facts(
             Hook.PRE_OUTPUT,
             request,

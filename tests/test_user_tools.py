@@ -318,7 +318,7 @@ def test_an_installed_package_brings_tools_and_groups(
     assert list(select(["user", f"{HERE}:add"]).users) == ["add"]
     with pytest.raises(InvalidArgument, match="Did you mean 'weather'") as caught:
         select(["wether"])
-    assert "sessions, user, weather" in str(caught.value)
+    assert "sessions, subagents, user, weather" in str(caught.value)
 
 
 def test_an_unknown_entry_names_what_exists() -> None:

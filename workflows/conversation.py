@@ -175,9 +175,7 @@ class Conversation:
         state = self._state
         # Runs in the queue are given their place, or their time is over, before it closes.
         closing = state.closing and not self._supervisor.plan.queued
-        return bool(
-            state.resets or state.current or state.inbox or closing or self._rollover_due()
-        )
+        return bool(state.resets or state.current or state.inbox or closing or self._rollover_due())
 
     def _rollover_due(self) -> bool:
         return (

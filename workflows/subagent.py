@@ -87,6 +87,7 @@ class SubAgent(Conversation):
                 session_key=self._state.session_key,
                 agent=self._state.agent,
                 turn=current.turn,
+                message_id=current.envelope.message_id,
                 label=self._state.label,
                 stop=self._state.stop,
             ),

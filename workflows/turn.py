@@ -246,9 +246,7 @@ class TurnEngine:
     def _show(self, doing: str) -> None:
         view.show(self._state, doing, self._supervisor.plan)
 
-    async def _take_step(
-        self, current: CurrentTurn, joining: Sequence[Envelope]
-    ) -> StepOutcome:
+    async def _take_step(self, current: CurrentTurn, joining: Sequence[Envelope]) -> StepOutcome:
         sender = current.envelope.sender
         return await self._watch(
             workflow.start_activity_method(

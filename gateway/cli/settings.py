@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -61,11 +61,31 @@ def config(home: Home = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def doctor(home: Home = None, as_json: AsJson = False) -> None:
+def doctor(
+    home: Home = None,
+    as_json: AsJson = False,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            "--context", metavar="KEY", help="Check the summaries of this session instead."
+        ),
+    ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="With --context: mend what is wrong with them.")
+    ] = False,
+) -> None:
     """Check this machine, the settings, the store, Temporal and the models, calling no model.
 
     Exit code 1 when something must be mended.
     """
+    if context is not None:
+        from gateway.cli.context_checks import check_context
+
+        if not check_context(home, context, repair=repair, as_json=as_json):
+            raise typer.Exit(1)
+        return
+    if repair:
+        raise typer.BadParameter("--repair goes with --context KEY.")
     checks = asyncio.run(_examine(home, show=not as_json))
     failed = sum(check.status == "fail" for check in checks)
     warned = sum(check.status == "warn" for check in checks)

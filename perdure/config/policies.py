@@ -7,7 +7,7 @@ as a destination, no more than its table's default.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
@@ -41,6 +41,8 @@ class PolicySettings(Table):
 
     #: Seconds until a call that nobody approves is denied.
     approval_timeout: float = Field(86_400.0, gt=0, allow_inf_nan=False)
+    #: Whether a session that is above PUBLIC may spawn: its child has its level from the start.
+    spawn_from_tainted: Literal["allow", "block"] = "allow"
     #: `[[policy.rules]]`, as `perdure.policy.parsing` reads them.
     rules: tuple[Rule, ...] = ()
 

@@ -78,6 +78,11 @@ class AgentSettings(_Table):
     #: The highest label of what other sessions may send to its sessions; None is the label that
     #: each of them has at the time.
     intake: Label | None = None
+    #: Patterns of the agents that it may spawn.
+    allow_spawn: list[Word] = ["*"]
+    #: Whether a message that steers one of its runs joins the turn under way, instead of ending
+    #: the run and beginning another; None leaves it to `delegation.steer_inject`.
+    steer_inject: bool | None = None
     #: Model calls of one turn; None leaves it to `limits.max_steps`.
     max_steps: int | None = Field(None, ge=1, le=500)
     #: Tokens; used when the model does not report its own.
@@ -156,6 +161,15 @@ class GatewaySettings(_Table):
     level: LabelWord = Label.CONFIDENTIAL
 
 
+class DelegationSettings(_Table):
+    """The `[delegation]` table: how sub-agents are looked after."""
+
+    #: As `agents.NAME.steer_inject`, for those that do not say.
+    steer_inject: bool = False
+    #: Minutes between two looks for runs without a workflow and for results past their time.
+    upkeep_minutes: float = Field(10, gt=0, le=1_440)
+
+
 class AuditSettings(_Table):
     """The `[audit]` table: what vouches for the audit trail."""
 
@@ -190,6 +204,7 @@ class Settings(_Table):
     workspace: WorkspaceSettings = WorkspaceSettings()
     models: dict[Word, ModelSettings] = {}
     audit: AuditSettings = AuditSettings()
+    delegation: DelegationSettings = DelegationSettings()
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 

@@ -1,21 +1,37 @@
-"""From a stretch of transcript to the messages of one model call.
+"""From a session's summaries and raw messages to the messages of one model call.
 
 Invariant: nothing a provider would refuse is assembled. Every tool call is followed at once by
-exactly one result, no result stands alone, no message is empty, the first is a user's, and the
-message that began the turn is always there.
+exactly one result, no result stands alone, no message is blank, the first is a user's, and the
+newest user message is the real one. The same view gives the same messages, and a view that only
+grew gives the same ones with more behind them, as long as all of it fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from perdure.context.tokens import message_tokens
-from perdure.domain.messages import Frozen, Message, Role
+from perdure.context.groups import NO_RESULT, Groups
+from perdure.context.presentation import PREFACE_TOKENS, preface, presented
+from perdure.context.summaries import ContextParameters, Summary
+from perdure.domain.messages import Frozen, Message
+
+__all__ = [
+    "NO_RESULT",
+    "WINDOW_SHARE",
+    "Context",
+    "View",
+    "assemble",
+    "assemble_view",
+    "history_budget",
+]
 
 #: The share of the model's window that an assembled context may take; the rest is the answer's.
 WINDOW_SHARE = 0.9
-#: What stands for a result that was never recorded: its process died, or the turn was stopped.
-NO_RESULT = '{"error": {"code": "unavailable", "message": "No result was recorded."}}'
+#: The least share of the window that is the history's, however long instructions and tools are.
+_LEAST_SHARE = 0.1
+_FRESH_TAIL = ContextParameters().fresh_tail
 
 
 class Context(Frozen):
@@ -25,75 +41,124 @@ class Context(Frozen):
     cut: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a turn may see: the summaries in its context, oldest first, and the exchanges that
+    none of them covers. `cut` says that there are older raw messages, not read for lack of room.
+    """
+
+    summaries: tuple[Summary, ...]
+    groups: Groups
+    cut: bool = False
+
+    @classmethod
+    def of(cls, summaries: Iterable[Summary], messages: Iterable[Message]) -> View:
+        """The view of `summaries`, whose spans are disjoint, over `messages`, oldest first. What
+        a summary covers is not raw."""
+        ordered = tuple(sorted(summaries, key=lambda summary: summary.first_seq))
+        return cls(ordered, Groups(_uncovered(ordered, messages)))
+
+    @property
+    def tokens(self) -> int:
+        """What all of it takes of a context, estimated."""
+        return self.groups.tokens + sum(summary.tokens for summary in self.summaries)
+
+
+def history_budget(window: int, reserved: int) -> int:
+    """The tokens of a model's `window` that are left for the history when `reserved` of them are
+    taken by instructions and tools. Always positive: instructions that fill the window are the
+    provider's to refuse, and no reason to compact a history to nothing."""
+    least = max(1, int(window * _LEAST_SHARE))
+    return max(least, int(window * WINDOW_SHARE) - reserved)
+
+
 def assemble(transcript: Sequence[Message], budget: int) -> Context:
     """The newest part of `transcript` (oldest first) that fits into `budget` tokens.
 
     The newest user message and the newest exchange are kept whatever they cost. What is left out
     is left out whole: a call never without its results.
     """
-    groups = _pair(transcript)
-    last_user = max(
-        (index for index, group in enumerate(groups) if group[0].role is Role.USER), default=None
-    )
-    if last_user is None:
-        return Context(messages=(), cut=bool(groups))
-    room = budget - _cost(groups[last_user])
-    first = len(groups)
-    while first > 0:
-        cost = 0 if first - 1 == last_user else _cost(groups[first - 1])
-        newest = first == len(groups)
-        if cost > room and not newest:
-            break
-        room -= cost
-        first -= 1
-    if first > last_user:
-        kept = [groups[last_user], *groups[first:]]
-    else:
-        while groups[first][0].role is not Role.USER:
-            first += 1
-        kept = groups[first:]
-    messages = tuple(message for group in kept for message in group)
-    return Context(messages=messages, cut=len(kept) < len(groups))
+    return assemble_view(View((), Groups(transcript)), budget)
 
 
-def _cost(group: Iterable[Message]) -> int:
-    return sum(message.tokens for message in group)
+def assemble_view(view: View, budget: int, *, fresh_tail: int = _FRESH_TAIL) -> Context:
+    """The summaries and messages of `view` that fit into `budget` tokens, in their order.
 
-
-def _pair(transcript: Sequence[Message]) -> list[list[Message]]:
-    """Groups that may only be kept or left whole: a user message, or an answer and its results.
-
-    Results are matched inside their own step, since providers repeat call ids between turns.
+    The newest user message and the newest exchange are kept whatever they cost. Then come the
+    newest `fresh_tail` messages, newest first; then the summaries, newest first; then older raw
+    messages, newest first. What is left out is left out whole.
     """
-    results: dict[tuple[int, int, str], Message] = {}
-    for message in transcript:
-        if message.role is Role.TOOL and message.tool_call_id is not None:
-            results.setdefault((message.turn, message.step, message.tool_call_id), message)
-    groups = []
-    for message in transcript:
-        if message.role is Role.TOOL or not (message.text or message.tool_calls):
-            continue
-        group = [message]
-        seen: set[str] = set()
-        for call in message.tool_calls:
-            if call.id in seen:
-                continue
-            seen.add(call.id)
-            result = results.get((message.turn, message.step, call.id))
-            group.append(
-                result
-                or message.model_copy(
-                    update={
-                        "id": f"{message.id}:{call.id}",
-                        "role": Role.TOOL,
-                        "text": NO_RESULT,
-                        "tokens": message_tokens(NO_RESULT),
-                        "tool_calls": (),
-                        "tool_call_id": call.id,
-                        "tool_name": call.name,
-                        "raw": None,
-                    }
-                )
-            )
-        groups.append(group)
-    return groups
+    groups = view.groups
+    user = groups.last_user
+    if user is None:
+        return Context(messages=(), cut=bool(len(groups) or view.summaries))
+    newest = len(groups) - 1
+    room = budget - groups.cost(user, user + 1)
+    if newest > user:
+        room -= groups.cost(newest)
+    tail = groups.tail(fresh_tail)
+    first, room = _back(groups, room, tail)
+    summaries, room = _newest(view.summaries, room)
+    if first == tail:
+        first = groups.fitting(room, last=tail)
+    first = _start(groups, first, summaries)
+    cut = view.cut or first > (first > user) or len(summaries) < len(view.summaries)
+    # The messages are checked already, and there may be hundreds.
+    return Context.model_construct(messages=tuple(_merged(groups, first, summaries)), cut=cut)
+
+
+def _back(groups: Groups, room: int, tail: int) -> tuple[int, int]:
+    """How far back to `tail` the groups fit into `room`, and what is left of it. The newest user
+    message and the newest group are paid for."""
+    user, newest = groups.last_user or 0, len(groups) - 1
+    if newest > user:
+        first = groups.fitting(room, user + 1, newest)
+        room -= groups.cost(first, newest)
+        if first > user + 1:
+            return first, room
+    first = groups.fitting(room, tail, user)
+    return first, room - groups.cost(first, user)
+
+
+def _newest(summaries: Sequence[Summary], room: int) -> tuple[Sequence[Summary], int]:
+    """The newest summaries that fit into `room` with their preface, and what is left of it."""
+    left = room - PREFACE_TOKENS
+    first = len(summaries)
+    while first > 0 and summaries[first - 1].tokens <= left:
+        first -= 1
+        left -= summaries[first].tokens
+    return summaries[first:], left if first < len(summaries) else room
+
+
+def _start(groups: Groups, first: int, summaries: Sequence[Summary]) -> int:
+    """The first group from `first` on that a context may begin with: one behind a summary, or a
+    user's."""
+    behind = groups.after(summaries[0].first_seq) if summaries else len(groups)
+    user = groups.last_user or 0
+    if first > user or first >= behind:
+        return first
+    return min(groups.user_from(first), behind)
+
+
+def _merged(groups: Groups, first: int, summaries: Sequence[Summary]) -> Iterator[Message]:
+    position = first
+    for index, summary in enumerate(summaries):
+        behind = groups.after(summary.first_seq)
+        if behind > position:
+            yield from groups.messages(position, behind)
+            position = behind
+        if index == 0:
+            yield preface(summary)
+        yield presented(summary)
+    user = groups.last_user or 0
+    if first > user:
+        yield from groups.messages(user, user + 1)
+    yield from groups.messages(position)
+
+
+def _uncovered(summaries: Sequence[Summary], messages: Iterable[Message]) -> Iterator[Message]:
+    firsts = [summary.first_seq for summary in summaries]
+    for message in messages:
+        below = bisect_right(firsts, message.seq) - 1
+        if below < 0 or not summaries[below].covers(message.seq):
+            yield message

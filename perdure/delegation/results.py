@@ -87,7 +87,7 @@ def message(result: RunResult, label: str) -> str:
 
 
 def _status(result: RunResult) -> str:
-    if result.end_reason == result.status:
+    if result.end_reason.value == result.status.value:
         return result.status
     return f"{result.status} ({result.end_reason})"
 

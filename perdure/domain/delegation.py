@@ -42,6 +42,7 @@ class Conclude(Frozen):
     session_key: str
     agent: str
     turn: int
+    message_id: str
     label: Label
     stop: EndReason | None = None
 

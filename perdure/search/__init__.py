@@ -7,6 +7,8 @@ Invariant: pure, and the same for transcripts, contexts and memory. Engines tran
 from perdure.search.matching import Mode, matches, matches_folded, pattern
 from perdure.search.parsing import parse
 from perdure.search.query import And, Leaf, Node, Not, Or, Phrase, Prefix, Query, Term
+from perdure.search.ranking import scores
+from perdure.search.snippets import snippet
 from perdure.search.text import fold, symbols, words
 
 __all__ = [
@@ -25,6 +27,8 @@ __all__ = [
     "matches_folded",
     "parse",
     "pattern",
+    "scores",
+    "snippet",
     "symbols",
     "words",
 ]

@@ -18,8 +18,8 @@ from perdure.domain.errors import NotFound
 from perdure.domain.labels import Label, join
 from perdure.domain.messages import Frozen, Role, ToolCall
 from perdure.domain.states import EventKind, ToolStatus
-from perdure.domain.steps import ToolRequest
-from perdure.store import approvals
+from perdure.domain.steps import ChildStart, ToolRequest
+from perdure.store import approvals, waits
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.file_labels import labels_of, raise_label
@@ -96,6 +96,8 @@ class Look(Frozen):
     sealed: ToolStatus | None = None
     sealed_label: Label = Label.PUBLIC
     approval: Approval | None = None
+    #: Whether it was begun, and has no result.
+    claimed: bool = False
     labels: dict[str, Label] = Field(default_factory=dict)
 
 
@@ -123,6 +125,8 @@ class Result(Frozen):
     text: str
     label: Label = Label.PUBLIC
     kept: str | None = None
+    #: A run whose workflow is to be started.
+    start: ChildStart | None = None
     entries: tuple[AuditEntry, ...] = ()
 
 
@@ -163,6 +167,7 @@ def _look(connection: Connection, request: ToolRequest) -> Look:
         sealed=sealed,
         sealed_label=result.label if result else Label.PUBLIC,
         approval=approvals.of_call(connection, request),
+        claimed=claim is not None and sealed is None,
         labels=labels_of(connection, request.session_key),
     )
 
@@ -236,6 +241,7 @@ def _seal(
     if result.kept is not None:
         raise_label(connection, request.session_key, result.kept, label)
     with SessionWriter(connection, request.session_key) as session:
+        waits.close_call(session, request)
         session.fill(
             answer.seq + 1 + request.call,
             answer.epoch,

@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
 from perdure.domain.errors import InvalidArgument
+from perdure.store import search_fts5
 
 #: Threads that read, each with a connection.
 READERS = 4
@@ -73,6 +74,7 @@ def _configure(engine: Engine, begin: str) -> None:
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
+        search_fts5.register(connection)
 
     @event.listens_for(engine, "begin")
     def begin_transaction(connection: Any) -> None:

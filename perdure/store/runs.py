@@ -23,7 +23,7 @@ from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState
 from perdure.domain.states import EventKind
 from perdure.domain.steps import ChildStart, ToolRequest
-from perdure.store import mailbox
+from perdure.store import mailbox, waits
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
@@ -192,9 +192,7 @@ def start(session: SessionWriter, run_id: str, limits: Limits) -> Run:
         )
     )
     run = get(session.connection, run_id)
-    session.tell(
-        EventKind.RUN_STARTED, run_id=run_id, session_key=run.session_key, agent=run.agent
-    )
+    session.tell(EventKind.RUN_STARTED, run_id=run_id, session_key=run.session_key, agent=run.agent)
     return run
 
 
@@ -259,6 +257,11 @@ def _spawn(connection: Connection, request: ToolRequest, spawn: Spawn, limits: L
             "epoch": session.row.epoch,
         }
         run = insert_run(session, spawn, place, limits)
+        if spawn.sync:
+            longest = timedelta(seconds=limits.queue_seconds + limits.run_seconds)
+            waits.open_wait(
+                session, request, (run.session_key,), now() + 2 * longest, level=request.label
+            )
         if free:
             return Spawned(run=start(session, run.run_id, limits))
         session.tell(

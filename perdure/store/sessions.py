@@ -15,10 +15,11 @@ from perdure.domain.keys import Kind, Marker, SessionKey
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Usage
 from perdure.domain.states import EventKind, SessionState
-from perdure.domain.steps import OpenSession, SessionReset
+from perdure.domain.steps import OpenSession, RunProfile, SessionReset
 from perdure.store import mailbox
 from perdure.store.clock import now
 from perdure.store.database import Database
+from perdure.store.run_profiles import has_runs, run_profile
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import events, sessions
 from perdure.store.turns import close_orphans
@@ -49,6 +50,8 @@ class Opened(Frozen):
     turn: int
     label: Label
     pending: tuple[Envelope, ...] = ()
+    run: RunProfile | None = None
+    runs: bool = False
 
 
 class Sessions:
@@ -102,6 +105,8 @@ def _open(connection: Connection, request: OpenSession) -> Opened:
             turn=session.row.turn,
             label=session.row.label,
             pending=mailbox.waiting(connection, request.session_key) if request.fresh else (),
+            run=run_profile(connection, request.session_key),
+            runs=has_runs(connection, request.session_key),
         )
 
 

@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, select, update
 
-from perdure.delegation.results import RunResult, unstarted
+from perdure.delegation.handing import unstarted
+from perdure.delegation.results import RunResult
 from perdure.domain.envelopes import Envelope
 from perdure.domain.errors import RateLimited
 from perdure.domain.labels import Label
@@ -18,10 +19,11 @@ from perdure.domain.limits import Limits
 from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState
 from perdure.domain.states import EventKind
-from perdure.store import mailbox
+from perdure.store import mailbox, waits
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
+from perdure.store.file_labels import raise_label
 from perdure.store.runs import Address, Run, Spawn, get, insert_run, run_of, start
 from perdure.store.session_writer import SessionWriter
 
@@ -81,6 +83,14 @@ class Stopping:
         """
         return await self._database.write(_inject, run_id, envelope, text)
 
+    async def repair(self, run_id: str, envelope: Envelope, text: str) -> None:
+        """Lay down the message by which a run is told what is missing, once."""
+        await self._database.write(_repair, run_id, envelope, text)
+
+    async def will_write(self, run_id: str, path: str, label: Label) -> None:
+        """Record the level of a file before it is written into the parent's workspace."""
+        await self._database.write(_will_write, run_id, path, label)
+
     async def end(self, run_id: str, result: RunResult, label: Label) -> Run:
         """End a run with its result. One that has ended is left as it is."""
         return await self._database.write(_end, run_id, result, label)
@@ -115,6 +125,17 @@ def _end(connection: Connection, run_id: str, result: RunResult, label: Label) -
     with SessionWriter(connection, run.parent_key) as parent:
         end(parent, run, result, label)
     return get(connection, run_id)
+
+
+def _repair(connection: Connection, run_id: str, envelope: Envelope, text: str) -> None:
+    run = get(connection, run_id)
+    if not run.repairs:
+        connection.execute(update(runs).where(runs.c.run_id == run_id).values(repairs=1))
+    mailbox.post(connection, run.session_key, envelope, text)
+
+
+def _will_write(connection: Connection, run_id: str, path: str, label: Label) -> None:
+    raise_label(connection, get(connection, run_id).parent_key, path, label)
 
 
 def _stop(connection: Connection, run_id: str, reason: EndReason) -> Stopped:
@@ -170,6 +191,7 @@ def _replace(connection: Connection, run_id: str, spawn: Spawn, limits: Limits) 
             "steered_at": now(),
         }
         insert_run(parent, spawn, place, limits)
+        waits.move(parent, old.session_key, spawn.session_key)
         # It takes the place that the old one leaves, before those in the queue.
         successor = start(parent, spawn.run_id, limits)
         parent.tell(EventKind.RUN_STEERED, run_id=run_id, successor=spawn.run_id)
@@ -199,4 +221,3 @@ def _check_pause(run: Run) -> None:
             f"once every {STEER_PAUSE:g} s is allowed.",
             "Let it take in the first steering, then steer again.",
         )
-

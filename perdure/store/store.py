@@ -12,8 +12,18 @@ from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
 from perdure.store.mailbox import Mailbox
+from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
+from perdure.store.outlines import Outlines
+from perdure.store.run_views import RunViews
+from perdure.store.run_waits import RunWaits
+from perdure.store.runs import Runs
+from perdure.store.search import Search
 from perdure.store.sessions import Sessions
+from perdure.store.stopping import Stopping
+from perdure.store.summaries import Summaries
+from perdure.store.supervision import SupervisionStore
+from perdure.store.sweeps import Sweeps
 from perdure.store.tails import Tails
 from perdure.store.trails import NoTrail, Trail
 from perdure.store.transcript import Transcript
@@ -34,8 +44,18 @@ class Store:
         self.deliveries = Deliveries(database)
         self.transcript = Transcript(database)
         self.tails = Tails(database)
+        self.summaries = Summaries(database)
+        self.sweeps = Sweeps(database)
+        self.nodes = Nodes(database)
+        self.outlines = Outlines(database)
+        self.search = Search(database)
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
+        self.runs = Runs(database)
+        self.run_views = RunViews(database)
+        self.run_waits = RunWaits(database)
+        self.stopping = Stopping(database)
+        self.supervision = SupervisionStore(database)
 
     @classmethod
     async def open(cls, url: str, audit: AuditFiles | None = None) -> Store:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, select, update
 
-from perdure.delegation.results import WITHHELD, as_message, unstarted
+from perdure.delegation.handing import WITHHELD, unstarted
+from perdure.delegation.results import message
 from perdure.domain.delegation import Supervise, Supervision
 from perdure.domain.envelopes import Envelope, Sender, SenderKind
 from perdure.domain.labels import Label, can_flow
@@ -119,7 +120,7 @@ def _post(session: SessionWriter, run: Run, level: Label) -> None:
         label=run.label if flows else Label.PUBLIC,
         joins=True,
     )
-    text = as_message(run.result, run.agent) if flows else WITHHELD.format(run.run_id)
+    text = message(run.result, run.agent) if flows else WITHHELD
     mailbox.post(session.connection, session.key, envelope, text)
 
 

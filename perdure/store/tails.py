@@ -1,7 +1,9 @@
-"""The newest part of each transcript in use, kept in memory between two steps.
+"""What a turn sees of each transcript in use, kept in memory between two steps: the summaries in
+its context, and the raw messages that none of them covers.
 
 Invariant: a cache of immutable rows. It is used only while the messages it has seen are as many
-as the session has; otherwise it is read anew, so no step works on a stale context.
+as the session has, and the summaries are those that the turn sees; otherwise it is read anew, in
+one transaction, so no step works on a stale context or on two halves of different ones.
 """
 
 from __future__ import annotations
@@ -10,11 +12,15 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, bindparam, select
 
-from perdure.domain.labels import Label
-from perdure.domain.messages import Message, Role, ToolCall
+from perdure.context.assembly import View
+from perdure.context.groups import Groups
+from perdure.context.summaries import Summary
+from perdure.domain.messages import Message
 from perdure.store.database import Database
+from perdure.store.rows import message_of
+from perdure.store.summaries import in_context, seen_by, uncovered
 from perdure.store.tables import messages
 from perdure.store.turns import Begun
 
@@ -24,15 +30,14 @@ PAGE = 200
 KEPT = 200
 
 
-_NEWER = (
-    select(messages)
-    .where(
-        messages.c.session_key == bindparam("key"),
-        messages.c.epoch == bindparam("of_epoch"),
-        messages.c.seq > bindparam("after"),
-    )
-    .order_by(messages.c.seq)
+_OF_EPOCH = select(messages).where(
+    messages.c.session_key == bindparam("key"),
+    messages.c.epoch == bindparam("of_epoch"),
+    messages.c.seq > bindparam("after"),
 )
+_NEWER = _OF_EPOCH.order_by(messages.c.seq)
+_NEWEST = _OF_EPOCH.order_by(messages.c.seq.desc()).limit(PAGE)
+_OLDER = _NEWEST.where(messages.c.seq < bindparam("before"))
 
 
 @dataclass
@@ -41,96 +46,72 @@ class _Tail:
 
     epoch: int
     message_count: int
-    messages: list[Message]
-
-    def trim(self, budget: int, turn: int) -> None:
-        """Let go of the oldest messages that neither the budget nor the turn needs."""
-        spare = sum(message.tokens for message in self.messages) - budget
-        drop = 0
-        for message in self.messages:
-            spare -= message.tokens
-            if spare < 0 or message.turn >= turn:
-                break
-            drop += 1
-        del self.messages[:drop]
+    summaries: tuple[Summary, ...]
+    groups: Groups
+    cut: bool
 
 
 class Tails:
-    """Reads the newest messages of an epoch, as far back as a budget reaches."""
+    """Reads what a turn sees of an epoch, as far back as a budget reaches."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._tails: OrderedDict[str, _Tail] = OrderedDict()
 
-    async def newest(
-        self, session_key: str, begun: Begun, *, budget: int, turn: int
-    ) -> list[Message]:
-        """The newest messages, oldest first: `budget` tokens of them or a little more if there
-        are so many, and in any case all of turn `turn`."""
+    async def view(self, session_key: str, begun: Begun, *, budget: int, turn: int) -> View:
+        """All summaries that turn `turn` sees, and the newest raw messages: `budget` tokens of
+        them or a little more if there are so many, and in any case all of the turn.
+
+        The groups are the cache's own and grow with the next step: use them before it."""
         tail = self._tails.pop(session_key, None)
-        if tail is not None and tail.epoch == begun.epoch and tail.messages:
-            newer = await self._database.read(
-                _newer, session_key, begun.epoch, tail.messages[-1].seq
+        if tail is not None and tail.epoch == begun.epoch and tail.groups.last_seq:
+            newer, seen = await self._database.read(
+                _look, session_key, begun.epoch, turn, tail.groups.last_seq
             )
-            tail.messages += newer
+            tail.groups.append(newer)
             tail.message_count += len(newer)
+            if seen != tuple(summary.id for summary in tail.summaries):
+                tail = None
         if tail is None or (tail.epoch, tail.message_count) != (begun.epoch, begun.message_count):
-            found = await self._fill(session_key, begun.epoch, budget, turn)
-            tail = _Tail(begun.epoch, begun.message_count, found)
-        tail.trim(budget, turn)
+            tail = await self._database.read(_read, session_key, begun, budget, turn)
+        tail.cut = tail.groups.trim(budget, turn) or tail.cut
         self._tails[session_key] = tail
         if len(self._tails) > KEPT:
             self._tails.popitem(last=False)
-        return list(tail.messages)
+        return View(tail.summaries, tail.groups, tail.cut)
 
-    async def _fill(self, session_key: str, epoch: int, budget: int, turn: int) -> list[Message]:
-        found: list[Message] = []
-        tokens = 0
-        while True:
-            before = found[-1].seq if found else None
-            page = await self._database.read(_older, session_key, epoch, before)
+    async def newest(
+        self, session_key: str, begun: Begun, *, budget: int, turn: int
+    ) -> list[Message]:
+        """The raw messages of `view`."""
+        view = await self.view(session_key, begun, budget=budget, turn=turn)
+        return view.groups.messages(0)
+
+
+def _look(
+    connection: Connection, session_key: str, epoch: int, turn: int, after: int
+) -> tuple[list[Message], tuple[str, ...]]:
+    """The messages behind `after`, and the ids of the summaries that the turn sees."""
+    place = {"key": session_key, "of_epoch": epoch, "after": after}
+    newer = [message_of(row) for row in connection.execute(_NEWER, place)]
+    return newer, seen_by(connection, session_key, epoch, turn)
+
+
+def _read(connection: Connection, session_key: str, begun: Begun, budget: int, turn: int) -> _Tail:
+    seen = in_context(connection, session_key, begun.epoch, turn)
+    found: list[Message] = []
+    tokens = 0
+    cut = False
+    for after, before in reversed(uncovered(seen)):
+        place: dict[str, Any] = {"key": session_key, "of_epoch": begun.epoch, "after": after}
+        while not cut:
+            older = {} if before is None else {"before": before}
+            rows = connection.execute(_OLDER if older else _NEWEST, place | older)
+            page = [message_of(row) for row in rows]
             found += page
             tokens += sum(message.tokens for message in page)
-            if len(page) < PAGE or (tokens > budget and page[-1].turn < turn):
-                return found[::-1]
-
-
-def _older(
-    connection: Connection, session_key: str, epoch: int, before: int | None
-) -> list[Message]:
-    query = (
-        select(messages)
-        .where(messages.c.session_key == session_key, messages.c.epoch == epoch)
-        .order_by(messages.c.seq.desc())
-        .limit(PAGE)
-    )
-    if before is not None:
-        query = query.where(messages.c.seq < before)
-    return [_message(row) for row in connection.execute(query)]
-
-
-def _newer(connection: Connection, session_key: str, epoch: int, after: int) -> list[Message]:
-    place = {"key": session_key, "of_epoch": epoch, "after": after}
-    return [_message(row) for row in connection.execute(_NEWER, place)]
-
-
-def _message(row: Row[Any]) -> Message:
-    # A context has hundreds of rows, and they were checked when they were written.
-    return Message.model_construct(
-        id=row.id,
-        seq=row.seq,
-        turn=row.turn,
-        step=row.step,
-        role=Role(row.role),
-        text=row.text,
-        tool_calls=tuple(ToolCall.model_construct(**call) for call in row.tool_calls),
-        tool_call_id=row.tool_call_id,
-        tool_name=row.tool_name,
-        from_session=row.from_session,
-        label=Label(row.label),
-        tokens=row.tokens,
-        at=row.at,
-        raw=row.raw,
-        exchange=row.exchange,
-        aside=row.aside,
-    )
+            if len(page) < PAGE:
+                break
+            before = page[-1].seq
+            cut = tokens > budget and page[-1].turn < turn
+    return _Tail(begun.epoch, begun.message_count, seen, Groups(found[::-1]), cut)

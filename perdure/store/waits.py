@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from perdure.domain.errors import Deadlock
 from perdure.domain.labels import Label, can_flow
@@ -71,6 +71,15 @@ def close_call(session: SessionWriter, request: ToolRequest) -> None:
         session.change(state=SessionState.RUNNING)
 
 
+def move(session: SessionWriter, target: str, successor: str) -> None:
+    """Have this session's waits for a run go on for the one that takes its place."""
+    session.connection.execute(
+        update(waits)
+        .where(waits.c.session_key == session.key, waits.c.target_key == target)
+        .values(target_key=successor)
+    )
+
+
 def close(session: SessionWriter, turn: int) -> None:
     """End the waits of a turn."""
     session.connection.execute(_CLOSE_TURN, {"key": session.key, "of_turn": turn})
@@ -99,9 +108,7 @@ def _ring(connection: Connection, mine: str, target: str) -> list[str] | None:
 def _shown(connection: Connection, ring: list[str], level: Label) -> list[str]:
     labels = dict(
         connection.execute(
-            select(sessions.c.session_key, sessions.c.label).where(
-                sessions.c.session_key.in_(ring)
-            )
+            select(sessions.c.session_key, sessions.c.label).where(sessions.c.session_key.in_(ring))
         ).all()
     )
     return [

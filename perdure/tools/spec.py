@@ -67,6 +67,10 @@ class ToolSpec:
     timeout: float | None = None
     #: Whether it is handed the whole workspace, and may read and write any file of it.
     workspace: bool = False
+    #: Whether a call may wait for others: it is run again, and finds in the store how far it is.
+    resumable: bool = False
+    #: Arguments whose mention makes a call too slow for a local activity.
+    slow_with: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -79,6 +83,11 @@ class ToolSpec:
                 f"The tool {self.name} has the timeout {self.timeout!r}.",
                 "A timeout is a positive number of seconds, or None for the default.",
             )
+
+    def lane_of(self, arguments: str) -> Lane:
+        """How a call with the JSON text `arguments` runs."""
+        slow = any(f'"{name}"' in arguments for name in self.slow_with)
+        return Lane.ACTIVITY if slow else self.lane
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the arguments, by the names a caller uses, without titles."""

@@ -11,13 +11,11 @@ import re
 
 from perdure.domain.errors import PerdureError
 from perdure.domain.messages import Frozen
+from perdure.workspace.stubs import STUB_BYTES, measure, outline, prefix, stub
 from perdure.workspace.workspace import Workspace
 
 #: The folder of a workspace that holds whole results.
 FOLDER = "tool-results"
-
-#: The beginning of a result says most of what it is; the end, how it came out.
-HEAD_SHARE = 0.6
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_CHARACTERS = 80
@@ -32,19 +30,23 @@ class Kept(Frozen):
 
 
 def keep(workspace: Workspace, name: str, text: str, limit_bytes: int) -> Kept:
-    """`text` itself if it fits in `limit_bytes`, else its head and tail around a note.
+    """`text` itself if it fits in `limit_bytes`, else a stub of it.
 
-    The whole is written to `tool-results/<name>`; the same name again replaces it. A result
-    that cannot be written is cut all the same, and the note says why: this never raises.
+    The stub of JSON, of a table and of source code is an outline, which takes much less than the
+    limit; that of any other text its head and tail around a note. The whole is written to
+    `tool-results/<name>`; the same name again replaces it. A result that cannot be written is cut
+    all the same, and the note says why: this never raises.
     """
     data = text.encode(errors="replace")
+    text = data.decode()
     if len(data) <= limit_bytes:
-        return Kept(text=data.decode(), path=None, bytes=len(data))
+        return Kept(text=text, path=None, bytes=len(data))
     path, where = _stored(workspace, f"{FOLDER}/{file_name(name)}", data)
-    note = (
-        f"\n\n[… cut: this result has {len(data)} bytes, the limit is {limit_bytes}. {where}]\n\n"
-    )
-    return Kept(text=_cut(data, note, limit_bytes), path=path, bytes=len(data))
+    note = f"this result has {measure(text)}, the limit is {limit_bytes} bytes. {where}"
+    # An outline of what cannot be read any more would be all that is left of it.
+    found = None if path is None else outline(text)
+    limit = limit_bytes if found is None else min(limit_bytes, STUB_BYTES)
+    return Kept(text=stub(text, note, limit, found), path=path, bytes=len(data))
 
 
 def file_name(name: str) -> str:
@@ -57,7 +59,7 @@ def file_name(name: str) -> str:
 
 
 def _stored(workspace: Workspace, path: str, data: bytes) -> tuple[str | None, str]:
-    fitting = _prefix(data, workspace.file_bytes)
+    fitting = prefix(data, workspace.file_bytes)
     try:
         # NUL marks a binary file, which the read tool refuses.
         workspace.write(path, fitting.replace("\0", "\N{SYMBOL FOR NULL}"))
@@ -65,20 +67,3 @@ def _stored(workspace: Workspace, path: str, data: bytes) -> tuple[str | None, s
         return None, f"The rest could not be kept: {error.message}"
     whole = "The whole is" if len(fitting.encode()) == len(data) else "As much as a file holds is"
     return path, f'{whole} in the workspace: use read with path="{path}", or grep in it.'
-
-
-def _cut(data: bytes, note: str, limit: int) -> str:
-    room = limit - len(note.encode())
-    if room <= 0:
-        return _prefix(note.encode(), limit)
-    head = int(room * HEAD_SHARE)
-    return _prefix(data, head) + note + _suffix(data, room - head)
-
-
-def _prefix(data: bytes, size: int) -> str:
-    # Only a character cut in two is ignored: the data is valid.
-    return data[: max(size, 0)].decode(errors="ignore")
-
-
-def _suffix(data: bytes, size: int) -> str:
-    return data[len(data) - size :].decode(errors="ignore")

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from alembic import context
 
+from perdure.store import search_fts5
 from perdure.store.tables import metadata
 
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, render_as_batch=True)
+context.configure(
+    connection=connection,
+    target_metadata=metadata,
+    render_as_batch=True,
+    include_name=search_fts5.is_described,
+)
 with context.begin_transaction():
     context.run_migrations()

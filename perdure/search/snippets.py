@@ -1,0 +1,78 @@
+"""The place of a text that shows why it was found.
+
+Invariant: a snippet is a piece of the text itself, on one line; an ellipsis stands where it was
+cut.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from bisect import bisect_right
+
+from perdure.search.matching import Mode, pattern
+from perdure.search.query import Query
+from perdure.search.text import fold
+
+#: Characters of a snippet: two lines of a terminal.
+WIDTH = 200
+#: Matches of one word that are looked at for the best place.
+_LOOKED_AT = 50
+
+
+def snippet(query: Query, text: str, mode: Mode = Mode.WORDS, width: int = WIDTH) -> str:
+    """About `width` characters of `text` around the place with the most of what is wanted; its
+    beginning when nothing wanted stands there."""
+    folded = fold(text)
+    places = sorted(
+        (found.start(), number)
+        for number, leaf in enumerate(query.wanted)
+        for found, _ in zip(pattern(leaf, mode).finditer(folded), range(_LOOKED_AT), strict=False)
+    )
+    start = _place(text, folded, _best(places, width * 2 // 3)) if places else 0
+    # Some of what stands before a match belongs to it.
+    begin = max(0, min(start - width // 3, len(text) - width))
+    end = min(len(text), begin + width)
+    if begin:
+        begin = _after_space(text, begin, start)
+    if end < len(text):
+        end = _before_space(text, start, end)
+    cut = " ".join(text[begin:end].split())
+    return f"{'…' if begin else ''}{cut}{'…' if end < len(text) else ''}"
+
+
+def _best(places: list[tuple[int, int]], width: int) -> int:
+    """Where `width` characters hold the most different words; the first such place."""
+    best, most, last = places[0][0], 0, 0
+    for first, (start, _) in enumerate(places):
+        last = max(last, first)
+        while last < len(places) and places[last][0] < start + width:
+            last += 1
+        different = len({number for _, number in places[first:last]})
+        if different > most:
+            best, most = start, different
+    return best
+
+
+def _place(text: str, folded: str, place: int) -> int:
+    """The place in `text` of a place in its folded form, which may be longer or shorter."""
+    if len(text) == len(folded):
+        return place
+    ends: list[int] = []
+    length = 0
+    for character in text:
+        # What combines is folded into what it stands on.
+        length += 0 if unicodedata.combining(character) else len(fold(character))
+        ends.append(length)
+        if length > place:
+            break
+    return min(bisect_right(ends, place), len(text) - 1)
+
+
+def _after_space(text: str, begin: int, start: int) -> int:
+    space = text.find(" ", begin, min(begin + 20, start))
+    return begin if space < 0 else space + 1
+
+
+def _before_space(text: str, start: int, end: int) -> int:
+    space = text.rfind(" ", max(end - 20, start + 1), end)
+    return end if space < 0 else space

@@ -1,0 +1,163 @@
+"""Runs as whoever looks after them sees them: how far each is, and what it last did.
+
+Invariant: reading only; a run shows up for the sessions above it, and for people.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
+
+from perdure.domain.labels import Label, can_flow
+from perdure.domain.messages import Frozen
+from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
+from perdure.store.clock import now
+from perdure.store.database import Database
+from perdure.store.delegation_tables import runs
+from perdure.store.runs import Run, run_of
+from perdure.store.tables import sessions, tool_claims
+
+#: What of a task is shown in a list, in characters.
+TASK_CHARACTERS = 120
+#: The most runs of one page.
+PAGE = 200
+
+
+class RunView(Frozen):
+    """One run in a list. Times in UTC, `runtime_ms` without its time in the queue."""
+
+    run_id: str
+    agent: str
+    session_key: str
+    parent_key: str
+    status: RunStatus
+    end_reason: EndReason | None
+    task: str
+    step: int
+    max_steps: int
+    last_tool: str | None
+    depth: int
+    started_at: datetime | None
+    runtime_ms: int
+    tokens: int
+    label: Label
+
+
+class RunList(Frozen):
+    """A page of runs, oldest first, and how many there are in all."""
+
+    runs: tuple[RunView, ...]
+    total: int
+
+
+class RunViews:
+    """Lists of runs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def below(
+        self,
+        session_key: str | None,
+        *,
+        recent_minutes: float | None = None,
+        level: Label = Label.RESTRICTED,
+        limit: int = PAGE,
+        offset: int = 0,
+    ) -> RunList:
+        """The runs below a session, at every depth, whose level is at most `level`; of all
+        sessions for None.
+
+        `recent_minutes` leaves out those that ended longer ago.
+        """
+        return await self._database.read(_below, session_key, recent_minutes, level, limit, offset)
+
+    async def find_below(self, session_key: str, run_id: str) -> Run | None:
+        """A run, if it is below this session."""
+        return await self._database.read(find_below, session_key, run_id)
+
+
+def find_below(connection: Connection, session_key: str, run_id: str) -> Run | None:
+    """A run, if it is below this session."""
+    row = connection.execute(
+        select(runs).where(runs.c.run_id == run_id, _is_below(connection, session_key))
+    ).one_or_none()
+    return None if row is None else run_of(row)
+
+
+def _is_below(connection: Connection, session_key: str) -> Any:
+    """The condition that a run is below a session: it, or a run above it, was spawned there."""
+    tops = connection.scalars(select(runs.c.path).where(runs.c.parent_key == session_key)).all()
+    return or_(False, *(runs.c.path.startswith(path, autoescape=True) for path in tops))
+
+
+def _below(
+    connection: Connection,
+    session_key: str | None,
+    recent_minutes: float | None,
+    level: Label,
+    limit: int,
+    offset: int,
+) -> RunList:
+    visible = [label for label in Label if can_flow(label, level)]
+    conditions: list[ColumnElement[bool]] = [sessions.c.label.in_(visible)]
+    if session_key is not None:
+        conditions.append(_is_below(connection, session_key))
+    if recent_minutes is not None:
+        since = now() - timedelta(minutes=recent_minutes)
+        conditions.append(or_(runs.c.ended_at.is_(None), runs.c.ended_at >= since))
+    last_tool = (
+        select(tool_claims.c.tool)
+        .where(tool_claims.c.session_key == runs.c.session_key)
+        .order_by(tool_claims.c.claimed_at.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    rows = connection.execute(
+        select(
+            runs,
+            sessions.c.step_count,
+            sessions.c.input_tokens,
+            sessions.c.output_tokens,
+            sessions.c.label.label("session_label"),
+            last_tool.label("last_tool"),
+        )
+        .join(sessions, sessions.c.session_key == runs.c.session_key)
+        .where(*conditions)
+        .order_by(runs.c.path)
+        .limit(limit)
+        .offset(offset)
+    )
+    total = connection.scalar(
+        select(func.count())
+        .select_from(runs)
+        .join(sessions, sessions.c.session_key == runs.c.session_key)
+        .where(*conditions)
+    )
+    return RunList(runs=tuple(map(_view, rows)), total=int(total or 0))
+
+
+def _view(row: Row[Any]) -> RunView:
+    until = row.ended_at or now()
+    runtime = until - row.started_at if row.started_at else timedelta()
+    return RunView(
+        run_id=row.run_id,
+        agent=row.agent,
+        session_key=row.session_key,
+        parent_key=row.parent_key,
+        status=status_of(
+            RunState(row.state), EndReason(row.end_reason) if row.end_reason else None
+        ),
+        end_reason=row.end_reason,
+        task=row.packet["task"][:TASK_CHARACTERS],
+        step=row.step_count,
+        max_steps=row.packet["max_steps"],
+        last_tool=row.last_tool,
+        depth=row.depth,
+        started_at=row.started_at,
+        runtime_ms=int(runtime.total_seconds() * 1_000),
+        tokens=row.input_tokens + row.output_tokens,
+        label=row.session_label,
+    )

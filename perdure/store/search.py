@@ -1,0 +1,232 @@
+"""Full-text search over transcripts: what is found is what `perdure.search.matches` says.
+
+Words are looked for first; if no message has them all, parts of words are. Within what the reader
+may see, and as if nothing else were there, matches are ranked by BM25.
+
+Invariant: visibility is decided inside the engine's query. An answer that could not be worked out
+to its end says so: `complete` is False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, Row, bindparam, select
+
+from perdure.domain.labels import Label
+from perdure.domain.messages import Frozen, Role
+from perdure.search import Mode, Query, fold, matches, scores, snippet
+from perdure.store import search_fts5 as engine
+from perdure.store.database import Database
+from perdure.store.readers import Reader
+from perdure.store.search_tables import search_sessions
+
+#: Matches are counted so far; a person does not tell more of them apart.
+COUNTED = 1_000
+#: The newest matches, this many, are ranked among each other; older ones follow by age. Reading
+#: their texts is most of what a search costs: about 10 µs each.
+RANKED = 250
+#: Candidates of an index that are verified for one answer, at about 20 µs each.
+EXAMINED = 20_000
+#: Of a long text this much is scored.
+_SCORED = 20_000
+
+_NUMBER = select(search_sessions.c.number).where(
+    search_sessions.c.session_key == bindparam("key"),
+)
+
+
+class Lane(StrEnum):
+    """How an answer was found: by words, by parts of words, or by reading through."""
+
+    FTS = "fts"
+    TRIGRAM = "trigram"
+    SCAN = "scan"
+
+
+class MessageHit(Frozen):
+    """A message that was found. `score` compares the hits of one answer."""
+
+    session_key: str
+    message_id: str
+    seq: int
+    role: Role
+    snippet: str
+    score: float
+    label: Label
+    at: datetime
+
+
+class Found(Frozen):
+    """One page of what was found, best first. Unless `complete`, there are `total` at least."""
+
+    hits: tuple[MessageHit, ...] = ()
+    total: int = 0
+    complete: bool = True
+    lane: Lane = Lane.FTS
+
+
+class Search:
+    """Searching what was said."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def messages(
+        self,
+        query: Query,
+        reader: Reader,
+        *,
+        session_key: str | None = None,
+        epoch: int | None = None,
+        role: Role | None = None,
+        limit: int = 10,
+        offset: int = 0,
+    ) -> Found:
+        """See `search_messages`."""
+        return await self._database.read(
+            search_messages,
+            query,
+            reader,
+            session_key=session_key,
+            epoch=epoch,
+            role=role,
+            limit=limit,
+            offset=offset,
+        )
+
+
+def search_messages(
+    connection: Connection,
+    query: Query,
+    reader: Reader,
+    *,
+    session_key: str | None = None,
+    epoch: int | None = None,
+    role: Role | None = None,
+    limit: int = 10,
+    offset: int = 0,
+) -> Found:
+    """The messages with text that match, as far as the reader may see them and their sessions.
+
+    Args:
+        connection: of the store.
+        query: as `perdure.search.parse` reads it; the empty one matches everything.
+        reader: who looks.
+        session_key: only of this session; one that is not there has no messages.
+        epoch: only of this epoch.
+        role: only of this speaker.
+        limit: how many at most.
+        offset: how many of the best to skip.
+    """
+    number = None
+    if session_key is not None:
+        number = connection.scalar(_NUMBER, {"key": session_key})
+        if number is None:
+            return Found()
+    scope = engine.Scope(
+        level=reader.level.rank, tenant=reader.tenant, session=number, epoch=epoch, role=role
+    )
+    answer = Found()
+    for mode in Mode if query.wanted else (Mode.WORDS,):
+        answer = _Reading(connection, query, mode, scope).page(limit, offset)
+        if answer.total:
+            break
+    return answer
+
+
+_Rows: TypeAlias = list[Row[Any]]
+
+
+class _Reading:
+    """One query, looked for in one way."""
+
+    def __init__(
+        self, connection: Connection, query: Query, mode: Mode, scope: engine.Scope
+    ) -> None:
+        self._connection = connection
+        self._query = query
+        self._mode = mode
+        self._scope = scope
+        self._match = engine.translated(query, mode, scope.session)
+
+    def page(self, limit: int, offset: int) -> Found:
+        """The hits of a page, how many there are in all, and whether that is certain."""
+        if self._match.is_exact:
+            pool, older, total, complete = self._exact(limit, offset)
+        else:
+            pool, older, total, complete = self._verified(limit, offset)
+        chosen = [*self._ranked(pool)[offset : offset + limit], *((row, 0.0) for row in older)]
+        return Found(
+            hits=tuple(self._hit(row, score) for row, score in chosen[:limit]),
+            total=total,
+            complete=complete,
+            lane=self._lane,
+        )
+
+    @property
+    def _lane(self) -> Lane:
+        if self._mode is Mode.WORDS:
+            return Lane.FTS
+        return Lane.SCAN if self._match.upper is None else Lane.TRIGRAM
+
+    def _exact(self, limit: int, offset: int) -> tuple[_Rows, _Rows, int, bool]:
+        """What the engine says is so, and need not be read to be counted."""
+        pool = list(self._candidates(RANKED))
+        if len(pool) < RANKED:
+            return pool, [], len(pool), True
+        counted = engine.counted(self._connection, self._match, self._scope, limit=COUNTED + 1)
+        older: _Rows = []
+        if offset + limit > RANKED:
+            first = max(offset, RANKED)
+            older = list(self._candidates(offset + limit - first, first))
+        total = max(min(counted, COUNTED), offset + len(older) if older else 0)
+        return pool, older, total, counted <= COUNTED
+
+    def _verified(self, limit: int, offset: int) -> tuple[_Rows, _Rows, int, bool]:
+        """Of what the engine says, that which is so."""
+        pool: _Rows = []
+        older: _Rows = []
+        total = examined = 0
+        for row in self._candidates(EXAMINED + 1):
+            examined += 1
+            if examined > EXAMINED:
+                return pool, older, total, False
+            if not matches(self._query, row.text, self._mode):
+                continue
+            if total >= max(COUNTED, offset + limit):
+                return pool, older, total, False
+            if total < RANKED:
+                pool.append(row)
+            elif offset <= total < offset + limit:
+                older.append(row)
+            total += 1
+        return pool, older, total, True
+
+    def _candidates(self, limit: int, offset: int = 0) -> Iterator[Row[Any]]:
+        """Messages that the engine takes for matches, newest first, read as they are taken."""
+        with engine.found(
+            self._connection, self._match, self._scope, limit=limit, offset=offset
+        ) as rows:
+            yield from rows
+
+    def _ranked(self, pool: _Rows) -> list[tuple[Row[Any], float]]:
+        folded = [fold(row.text[:_SCORED]) for row in pool]
+        scored = zip(pool, scores(self._query, folded, self._mode), strict=True)
+        # Sorting is stable: of equals the newer comes first.
+        return sorted(scored, key=lambda one: one[1], reverse=True)
+
+    def _hit(self, row: Row[Any], score: float) -> MessageHit:
+        return MessageHit(
+            session_key=row.session_key,
+            message_id=row.id,
+            seq=row.seq,
+            role=row.role,
+            snippet=snippet(self._query, row.text, self._mode),
+            score=round(score, 4),
+            label=row.label,
+            at=row.at,
+        )

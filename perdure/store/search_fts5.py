@@ -1,0 +1,264 @@
+"""Everything of full-text search that is SQLite's: what FTS5 indexes, and queries in its language.
+
+A document is indexed twice. `search_words` keeps its words in order as our own tokens, each
+character of a script without spaces being one, so that one character of Chinese or Japanese is
+found and several as a phrase; each symbol it holds, so that an emoji is found; and the session.
+`search_trigrams` keeps all runs of three characters, by which parts of words are found.
+
+Invariant: what FTS5 answers to `upper` has every match, and what it answers to `lower` nothing
+else. Where the two are one, the engine's answer is exact; else its candidates are to be verified.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult, text
+
+from perdure.search import (
+    And,
+    Leaf,
+    Mode,
+    Node,
+    Not,
+    Or,
+    Phrase,
+    Prefix,
+    Query,
+    Term,
+    fold,
+    symbols,
+    words,
+)
+from perdure.store.tables import messages
+
+#: Tables that are the engine's own, which nobody describes elsewhere.
+ENGINE_TABLES = ("search_words", "search_trigrams")
+
+#: Longer words are indexed by their beginning: encoded data would only fill the index.
+LONGEST_TOKEN = 64
+#: A character of the private use areas, which no word holds: what begins with it is no text.
+#: Every document has it as a token of its own.
+_OURS = "\ue000"
+_EVERYTHING = f'"{_OURS}"'
+
+
+def is_described(name: str | None, kind: str, _parents: object = None) -> bool:
+    """Whether the metadata describes what the database has under this name; for alembic."""
+    return kind != "table" or not (name or "").startswith(ENGINE_TABLES)
+
+
+def register(connection: sqlite3.Connection) -> None:
+    """Make known to a connection the functions that the indexes are kept with."""
+    for function, arguments in ((search_tokens, 2), (fold, 1)):
+        name = "search_folded" if function is fold else function.__name__
+        connection.create_function(name, arguments, function, deterministic=True)
+
+
+def search_tokens(text: str, session: int) -> str:
+    """The tokens of a document, parted by spaces."""
+    folded = fold(text)
+    tokens = [word[:LONGEST_TOKEN] for word in words(folded)]
+    tokens += map(_symbol, sorted(symbols(folded)))
+    return " ".join([*tokens, _OURS, _session(session)])
+
+
+def _symbol(character: str) -> str:
+    # FTS5's tokenizer takes ASCII symbols for spaces, and everything beyond ASCII for letters.
+    return character if character > "\x7f" else f"{_OURS}{ord(character):x}"
+
+
+def _session(number: int) -> str:
+    return f"{_OURS}s{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A query for one of the tables. `upper` None stands for every document, `lower` None for
+    none that is certain."""
+
+    table: str
+    upper: str | None
+    lower: str | None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every document of `upper` is a match."""
+        return self.upper is not None and self.upper == self.lower
+
+
+def translated(query: Query, mode: Mode, session: int | None = None) -> Match:
+    """A query in FTS5's language, within the session of a number if there is one."""
+    if mode is Mode.PARTS:
+        # Which documents hold a part is never certain, so nothing can be excluded either.
+        return Match("search_trigrams", _translate(query.root, _trigrams, None).upper, None)
+    bounds = _translate(query.root, _phrase, _EVERYTHING)
+    match = Match("search_words", bounds.upper, bounds.lower)
+    if session is None:
+        return match
+    within = f'"{_session(session)}" AND '
+    return Match(match.table, *(_within(within, part) for part in (match.upper, match.lower)))
+
+
+def _within(session: str, part: str | None) -> str | None:
+    return part and session + part
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    upper: str | None
+    lower: str | None
+
+
+def _translate(
+    node: Node, leaf_bounds: Callable[[Leaf], _Bounds], everything: str | None
+) -> _Bounds:
+    match node:
+        case Term() | Phrase() | Prefix():
+            return leaf_bounds(node)
+        case Not(part):
+            inner = _translate(part, leaf_bounds, everything)
+            return _Bounds(
+                _without(everything, inner.lower),
+                None if inner.upper in (None, everything) else _without(everything, inner.upper),
+            )
+        case Or(parts):
+            bounds = [_translate(part, leaf_bounds, everything) for part in parts]
+            uppers = [one.upper for one in bounds]
+            lowers = [one.lower for one in bounds if one.lower is not None]
+            return _Bounds(
+                everything if everything in uppers else _joined(" OR ", uppers),
+                _joined(" OR ", lowers),
+            )
+        case And(parts):
+            return _all(parts, leaf_bounds, everything)
+
+
+def _all(
+    parts: tuple[Node, ...], leaf_bounds: Callable[[Leaf], _Bounds], everything: str | None
+) -> _Bounds:
+    """Like AND of the bounds; but what is excluded is taken off in the end, which is cheaper than
+    to look for everything else."""
+    wanted = [
+        _translate(part, leaf_bounds, everything) for part in parts if not isinstance(part, Not)
+    ]
+    excluded = [
+        _translate(part.part, leaf_bounds, everything) for part in parts if isinstance(part, Not)
+    ]
+    upper = _joined(" AND ", [one.upper for one in wanted if one.upper != everything])
+    lower = _joined(" AND ", [one.lower for one in wanted]) or everything
+    uncertain = any(one.lower is None for one in wanted) or any(
+        one.upper in (None, everything) for one in excluded
+    )
+    return _Bounds(
+        _without(upper or everything, _joined(" OR ", [one.lower for one in excluded])),
+        None if uncertain else _without(lower, _joined(" OR ", [one.upper for one in excluded])),
+    )
+
+
+def _without(those: str | None, excluded: str | None) -> str | None:
+    return those if those is None or excluded is None else f"({those} NOT {excluded})"
+
+
+def _joined(operator: str, parts: Sequence[str | None]) -> str | None:
+    known = [part for part in parts if part is not None]
+    return f"({operator.join(known)})" if len(known) > 1 else known[0] if known else None
+
+
+def _phrase(leaf: Leaf) -> _Bounds:
+    """A leaf as the words and symbols that a match has, in `search_words`."""
+    tokens = words(leaf.text)
+    signs = sorted(symbols(leaf.text))
+    # A prefix may end inside a word, never inside a symbol or a character that is a word.
+    begins = isinstance(leaf, Prefix) and bool(tokens) and leaf.text.endswith(tokens[-1])
+    begins = begins and len(words(tokens[-1] + "a")) == 1
+    parts = [f'"{" ".join(token[:LONGEST_TOKEN] for token in tokens)}"'] if tokens else []
+    if begins:
+        parts[0] += " *"
+    parts += [f'"{_symbol(sign)}"' for sign in signs]
+    upper = f"({' AND '.join(parts)})" if len(parts) > 1 else parts[0]
+    alone = len(tokens) + len(signs) == 1 and all(len(token) < LONGEST_TOKEN for token in tokens)
+    return _Bounds(upper, upper if alone else None)
+
+
+def _trigrams(leaf: Leaf) -> _Bounds:
+    """A leaf as the trigrams that a text with it has, in `search_trigrams`."""
+    found: list[str] = []
+    for chunk in leaf.text.split():
+        last = len(chunk) - 3
+        # Every second one, and the last: half the work, and hardly more to verify.
+        found += [chunk[place : place + 3] for place in range(0, last + 1, 2)]
+        found += [chunk[last:]] if last > 0 and last % 2 else []
+    quoted = ['"{}"'.format(part.replace('"', '""')) for part in dict.fromkeys(found)]
+    return _Bounds(_joined(" AND ", quoted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where is searched, and up to which level; None is everywhere."""
+
+    level: int
+    tenant: str | None = None
+    session: int | None = None
+    epoch: int | None = None
+    role: str | None = None
+
+
+_SEEN = """
+    CROSS JOIN search_sessions AS s ON s.number = d.session
+    {messages}
+    WHERE {match} d.level <= :level AND s.level <= :level
+      AND (:tenant IS NULL OR s.tenant = :tenant)
+      AND (:session IS NULL OR d.session = :session)
+      AND (:epoch IS NULL OR d.epoch = :epoch)
+      AND (:role IS NULL OR d.role = :role)
+    ORDER BY {order} DESC LIMIT :limit OFFSET :offset
+"""
+_MESSAGES = "CROSS JOIN messages AS m ON m.session_key = s.session_key AND m.seq = d.seq"
+
+
+def _statement(columns: str, messages: str, table: str | None) -> str:
+    if table is None:
+        seen = _SEEN.format(messages=messages, match="", order="d.doc")
+        return f"SELECT {columns} FROM search_documents AS d {seen}"
+    # CROSS JOIN is SQLite's word for the order that is written: the index first.
+    seen = _SEEN.format(messages=messages, match=f"{table} MATCH :match AND", order="w.rowid")
+    joined = "CROSS JOIN search_documents AS d ON d.doc = w.rowid"
+    return f"SELECT {columns} FROM {table} AS w {joined} {seen}"
+
+
+# Statements are built once: building them anew costs more than running them.
+_FOUND = {
+    table: text(_statement("m.*", _MESSAGES, table)).columns(*messages.c)
+    for table in (*ENGINE_TABLES, None)
+}
+_COUNTED = {
+    table: text(f"SELECT count(*) FROM ({_statement('1', '', table)})")
+    for table in (*ENGINE_TABLES, None)
+}
+
+
+def found(
+    connection: Connection, match: Match, scope: Scope, *, limit: int, offset: int = 0
+) -> CursorResult[Any]:
+    """The messages of `match.upper` that the scope has, newest first; read as they are taken."""
+    table, values = _values(match, scope, limit, offset)
+    return connection.execute(_FOUND[table], values)
+
+
+def counted(connection: Connection, match: Match, scope: Scope, *, limit: int) -> int:
+    """How many messages `found` finds, counted up to `limit`."""
+    table, values = _values(match, scope, limit, 0)
+    return int(connection.execute(_COUNTED[table], values).scalar_one())
+
+
+def _values(
+    match: Match, scope: Scope, limit: int, offset: int
+) -> tuple[str | None, dict[str, Any]]:
+    values = {**asdict(scope), "limit": limit, "offset": offset}
+    return (
+        (None, values) if match.upper is None else (match.table, {**values, "match": match.upper})
+    )

@@ -1,0 +1,47 @@
+"""The tables of full-text search, apart from the engine's own.
+
+Invariant: all of it is derived and written by the engine itself, in the transaction of the session
+or message it is about; it may be dropped and made again without losing a word.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Integer, String, Table, Text
+
+from perdure.store.tables import Moment, metadata
+
+#: One row per session: what decides whether a document may be seen, and small enough to be asked
+#: for every candidate. `level` is the rank of the session's label now.
+search_sessions = Table(
+    "search_sessions",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("session_key", String(512), nullable=False, unique=True),
+    Column("tenant", String(512), nullable=False),
+    Column("level", Integer, nullable=False),
+)
+
+#: One row per message with text, numbered as they came: `doc` is its number in the engine's
+#: indexes. `level` is the rank of the message's own label.
+search_documents = Table(
+    "search_documents",
+    metadata,
+    Column("doc", Integer, primary_key=True, autoincrement=True),
+    Column("session", Integer, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("level", Integer, nullable=False),
+)
+
+#: Summaries of what was found, made once for a message and a question. `query` is a digest.
+search_summaries = Table(
+    "search_summaries",
+    metadata,
+    Column("session_key", String(512), primary_key=True),
+    Column("message_id", String(128), primary_key=True),
+    Column("query", String(64), primary_key=True),
+    Column("summary", Text, nullable=False),
+    Column("model", String(256), nullable=False),
+    Column("at", Moment, nullable=False),
+)
