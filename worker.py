@@ -22,11 +22,18 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.bindings import Bindings
 from activities.conclusion import Runs
+from activities.exchanges import Messaging
 from activities.post import Post
 from activities.roster import Roster
 from activities.sessions import SessionWrites
 from activities.steps import ModelSteps
-from activities.stubs import RunActivities, SessionActivities, StepActivities, ToolActivities
+from activities.stubs import (
+    ExchangeActivities,
+    RunActivities,
+    SessionActivities,
+    StepActivities,
+    ToolActivities,
+)
 from activities.toolboxes import Toolboxes
 from activities.tools import ToolCalls
 from gateway.connection import connect, ensure_search_attributes, leave
@@ -55,7 +62,9 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     guard = Guard(settings)
     courier = Courier(store, settings.channels, settings.home)
     post = Post(temporal, settings.temporal.queue)
-    bindings = Bindings(settings, store, roster, guard, courier, post)
+    messaging = Messaging(settings, store, post)
+    exchanges: ExchangeActivities = messaging
+    bindings = Bindings(settings, store, roster, guard, courier, post, messaging)
     steps: StepActivities = ModelSteps(settings, store, roster, guard)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
     runs: RunActivities = Runs(settings, store, roster, guard, courier, post)
@@ -71,6 +80,8 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
             steps.take_step,
             tools.run_tool,
             tools.abandon_tool,
+            exchanges.reply,
+            exchanges.refuse,
             runs.supervise,
             runs.conclude_run,
         ],

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from activities.delegation import Delegation
+from activities.exchanges import Messaging
 from activities.looking_after import LookingAfter
 from activities.post import Post
 from activities.roster import Roster
@@ -27,6 +28,7 @@ from perdure.shapes import SessionStatus, status_of
 from perdure.store import Store
 from perdure.tools import ToolContext, ToolSpec
 from perdure.tools.message import Message
+from perdure.tools.messaging import EndExchange, SessionsSend
 from perdure.tools.policy import SimulateToolCall
 from perdure.tools.sessions import SessionStatus as StatusArguments
 from perdure.tools.subagents import SessionsSpawn, Subagents
@@ -55,6 +57,7 @@ class Bindings:
         guard: Guard,
         courier: Courier,
         post: Post,
+        messaging: Messaging,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -63,6 +66,7 @@ class Bindings:
         self._courier = courier
         self._delegation = Delegation(settings, store, roster, guard)
         self._looking_after = LookingAfter(settings, store, post)
+        self._messaging = messaging
 
     async def call(self, request: ToolRequest, spec: ToolSpec, arguments: BaseModel) -> Any:
         """The tool's result, of any type that has a JSON form.
@@ -84,6 +88,10 @@ class Bindings:
                 return await self._delegation.spawn(request, arguments)
             case Subagents():
                 return await self._looking_after.do(request, arguments)
+            case SessionsSend():
+                return await self._messaging.send(request, arguments)
+            case EndExchange():
+                return await self._messaging.end_exchange(request)
             case StatusArguments():
                 return await self._status(request, arguments)
         operation = getattr(self.workspace(request), spec.name)

@@ -30,7 +30,7 @@ from perdure.domain.steps import ExchangeTurn, RefusedMessage, ToolRequest, Wait
 from perdure.policy.hooks import Action
 from perdure.policy.invariants import Invariant
 from perdure.store import Store
-from perdure.store.addressing import Unreachable, WriteDown
+from perdure.store.addressing import Party, Unreachable, WriteDown
 from perdure.store.clock import now
 from perdure.store.exchanges import Delivery, Outgoing
 from perdure.store.runs import Address
@@ -177,7 +177,9 @@ class Messaging:
         await self._store.exchanges.take_back(
             refused.session_key, refused.message_id, refused.reason
         )
-        ...
+        if refused.exchange is not None:
+            place = refused.model_dump(include={"session_key", "message_id", "exchange"})
+            await self.reply(ExchangeTurn(**place, label=Label.PUBLIC))
 
 
 def _address(party: Party) -> Address:

@@ -188,7 +188,9 @@ class ModelSteps:
 
     async def _give_up(self, request: StepRequest, error: PerdureError) -> StepOutcome:
         end = TurnEnd(
-            **request.model_dump(include={"session_key", "turn", "message_id", "label"}),
+            **request.model_dump(
+                include={"session_key", "turn", "message_id", "label", "exchange", "aside"}
+            ),
             state=TurnState.FAILED,
             reason=error.refusal,
         )

@@ -175,6 +175,15 @@ class ExchangeTurn(Frozen):
     label: Label
 
 
+class RefusedMessage(Frozen):
+    """A message of another session that was announced and may not come in."""
+
+    session_key: str
+    message_id: str
+    exchange: str | None = None
+    reason: str
+
+
 class SessionReset(Frozen):
     """Begin a new epoch: the transcript so far leaves the context, `dropped` are discarded."""
 

@@ -98,9 +98,7 @@ def party(connection: Connection, session_key: str) -> Party | None:
     return Party(session_key=session_key, agent=row.agent, label=row.label, epoch=row.epoch)
 
 
-def find(
-    connection: Connection, sender: str, target: str, label: Label, terms: Terms
-) -> Party:
+def find(connection: Connection, sender: str, target: str, label: Label, terms: Terms) -> Party:
     """The session that a message of `label` from `sender` may go to.
 
     Raises:

@@ -271,7 +271,9 @@ def _list(
     if state is ApprovalState.PENDING:
         conditions += [approvals.c.state == state, not_(over)]
     elif state is ApprovalState.EXPIRED:
-        conditions.append(or_(approvals.c.state == state, (approvals.c.state == ApprovalState.PENDING) & over))
+        conditions.append(
+            or_(approvals.c.state == state, (approvals.c.state == ApprovalState.PENDING) & over)
+        )
     elif state is not None:
         conditions.append(approvals.c.state == state)
     query = (

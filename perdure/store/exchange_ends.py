@@ -79,7 +79,5 @@ def _withdraw(connection: Connection, exchange: Exchange) -> bool:
     if not mailbox.discard(connection, exchange.target_key, exchange.message_id):
         return False
     with SessionWriter(connection, exchange.target_key) as target:
-        target.tell(
-            EventKind.MESSAGE_DROPPED, message_id=exchange.message_id, reason="withdrawn"
-        )
+        target.tell(EventKind.MESSAGE_DROPPED, message_id=exchange.message_id, reason="withdrawn")
     return True

@@ -234,9 +234,7 @@ def _finish(connection: Connection, request: ToolRequest) -> None:
 
 
 def _delivery(connection: Connection, session_key: str, message_id: str) -> Delivery | None:
-    row = connection.execute(
-        _LIES, {"key": session_key, "message": message_id}
-    ).one_or_none()
+    row = connection.execute(_LIES, {"key": session_key, "message": message_id}).one_or_none()
     to = party(connection, session_key)
     if row is None or to is None:
         return None
