@@ -18,6 +18,7 @@ from activities.streaming import Stream
 from perdure.audit import AuditEntry
 from perdure.config import AgentSettings, Settings
 from perdure.context import assemble, estimate_tokens
+from perdure.context.asides import main_thread, side_thread
 from perdure.context.assembly import WINDOW_SHARE
 from perdure.domain.errors import Code, Denied, PerdureError, Refusal, TimedOut
 from perdure.domain.messages import ToolCall
@@ -98,7 +99,7 @@ class ModelSteps:
         if taken >= max_steps:
             return _step_limit(agent, max_steps)
         offered = _offered(request, member.toolbox)
-        prompt = await self._prompt(request, begun, agent, offered)
+        prompt = await self._prompt(request, begun, member, offered)
         releasable = self._guard.releasable(request)
         stream = Stream(self._store, request, begun.attempt, releasable)
         try:
@@ -136,8 +137,9 @@ class ModelSteps:
         return withheld, list(judged.entries)
 
     async def _prompt(
-        self, request: StepRequest, begun: Begun, agent: AgentSettings, toolbox: Toolbox
+        self, request: StepRequest, begun: Begun, member: Member, toolbox: Toolbox
     ) -> Prompt:
+        agent = member.agent
         offers = tuple(
             ToolOffer(name=spec.name, description=spec.description, parameters=spec.schema())
             for spec in toolbox.specs.values()
@@ -148,6 +150,10 @@ class ModelSteps:
         newest = await self._store.tails.newest(
             request.session_key, begun, budget=budget, turn=request.turn
         )
+        if request.aside:
+            newest = side_thread(newest, request.exchange)
+        else:
+            newest = main_thread(newest)
         transcript, entries = self._guard.context(request, assemble(newest, budget).messages)
         if entries:
             await self._store.record(*entries)
@@ -156,6 +162,7 @@ class ModelSteps:
             transcript=transcript,
             tools=offers,
             attempt=begun.attempt,
+            parent=None if member.packet is None else member.packet.parent_key,
         )
 
     def _chain(self, agent: AgentSettings) -> ModelChain:
