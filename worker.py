@@ -33,10 +33,13 @@ from activities.stubs import (
     SessionActivities,
     StepActivities,
     ToolActivities,
+    UpkeepActivities,
 )
 from activities.toolboxes import Toolboxes
 from activities.tools import ToolCalls
+from activities.upkeep import UpkeepWork
 from gateway.connection import connect, ensure_search_attributes, leave
+from gateway.schedules import ensure_upkeep
 from perdure.channels.courier import Courier
 from perdure.config import Settings, load_settings
 from perdure.domain.errors import PerdureError
@@ -45,6 +48,7 @@ from perdure.models import ModelFailure, close_models, resolve
 from perdure.store import Store
 from workflows.session import Session
 from workflows.subagent import SubAgent
+from workflows.upkeep import Upkeep
 
 #: A stopping worker lets activities finish this long before it hands them over.
 GRACE = timedelta(seconds=10)
@@ -67,11 +71,12 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     bindings = Bindings(settings, store, roster, guard, courier, post, messaging)
     steps: StepActivities = ModelSteps(settings, store, roster, guard)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
+    upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post)
     runs: RunActivities = Runs(settings, store, roster, guard, courier, post)
     return Worker(
         temporal,
         task_queue=settings.temporal.queue,
-        workflows=[Session, SubAgent],
+        workflows=[Session, SubAgent, Upkeep],
         activities=[
             sessions.open_session,
             sessions.end_turn,
@@ -84,6 +89,8 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
             exchanges.refuse,
             runs.supervise,
             runs.conclude_run,
+            upkeep.reconcile_runs,
+            upkeep.sweep_results,
         ],
         workflow_runner=workflow_runner(),
         graceful_shutdown_timeout=GRACE,
@@ -112,6 +119,7 @@ async def run(settings: Settings) -> None:
     sys.path.append(str(settings.home))
     temporal = await connect(settings)
     await ensure_search_attributes(temporal)
+    await ensure_upkeep(temporal, settings)
     store = await Store.open(settings.store_url, settings.audit_files)
     try:
         async with build(settings, temporal, store):

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from temporalio import activity
 
-from perdure.domain.delegation import Conclude, Concluded, Supervise, Supervision
+from perdure.domain.delegation import Conclude, Concluded, Supervise, Supervision, UpkeepReport
 from perdure.domain.steps import (
     ExchangeTurn,
     OpenSession,
@@ -61,6 +61,20 @@ class RunActivities(Protocol):
     @activity.defn
     async def conclude_run(self, request: Conclude) -> Concluded:
         """Check, condense, keep and hand over the result of a run."""
+        ...
+
+
+class UpkeepActivities(Protocol):
+    """What a schedule has done now and then."""
+
+    @activity.defn
+    async def reconcile_runs(self) -> UpkeepReport:
+        """End the runs that nothing else will end, and have their results handed over."""
+        ...
+
+    @activity.defn
+    async def sweep_results(self) -> UpkeepReport:
+        """Remove the files of whole results whose time is over."""
         ...
 
 

@@ -16,6 +16,7 @@ from ulid import ULID
 from gateway.admission import Admission
 from gateway.approving import decide
 from gateway.connection import connect
+from gateway.runs import RunClient
 from gateway.workflows import SessionWorkflows
 from perdure.config import Settings
 from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
@@ -50,6 +51,8 @@ class SessionClient:
         self._guard = Guard(settings)
         self._workflows = SessionWorkflows(lambda: self.temporal, settings.temporal.queue)
         self._admission = Admission(settings, store, self._workflows)
+        #: The runs of sub-agents.
+        self.runs = RunClient(settings, store, lambda: self.temporal)
 
     @classmethod
     @asynccontextmanager

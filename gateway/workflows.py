@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from temporalio.client import (
     Client,
@@ -17,23 +17,14 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import (
-    SearchAttributeKey,
-    SearchAttributePair,
-    TypedSearchAttributes,
-    WorkflowIDConflictPolicy,
-    WorkflowIDReusePolicy,
-)
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.domain import visibility
+from activities.post import start_options, workflow_id
 from perdure.domain.envelopes import Envelope, Ticket
 from perdure.domain.errors import PerdureError, Refusal, Unavailable, from_refusal
 from perdure.domain.keys import SessionKey
-from perdure.domain.states import SessionState as State
 from workflows.session import Session
-from workflows.state import SessionState
 
 Result = TypeVar("Result")
 
@@ -85,7 +76,7 @@ class SessionWorkflows:
     async def interrupt(self, session_key: str) -> int | None:
         """Interrupt the turn under way; its number, or None."""
 
-        handle = self._temporal().get_workflow_handle_for(Session.run, workflow_id(session_key))
+        handle = self._temporal().get_workflow_handle(workflow_id(session_key))
 
         async def call() -> int | None:
             try:
@@ -114,7 +105,7 @@ class SessionWorkflows:
 
     async def approval_decided(self, session_key: str) -> None:
         """Wake a session that waits for a person; one that is closed waits for nobody."""
-        handle = self._temporal().get_workflow_handle_for(Session.run, workflow_id(session_key))
+        handle = self._temporal().get_workflow_handle(workflow_id(session_key))
 
         async def call() -> None:
             try:
@@ -125,32 +116,8 @@ class SessionWorkflows:
 
         await _persist(call)
 
-    def _start(self, key: SessionKey, agent: str) -> WithStartWorkflowOperation[Session, None]:
-        shown = {
-            visibility.AGENT: agent,
-            visibility.KIND: key.kind,
-            visibility.STATE: State.IDLE,
-        }
-        return WithStartWorkflowOperation(
-            Session.run,
-            SessionState(session_key=str(key), agent=agent),
-            id=workflow_id(str(key)),
-            task_queue=self._queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            static_summary=f"{agent} · {key.kind} · {key}",
-            search_attributes=TypedSearchAttributes(
-                [
-                    SearchAttributePair(SearchAttributeKey.for_keyword(name), str(value))
-                    for name, value in shown.items()
-                ]
-            ),
-        )
-
-
-def workflow_id(session_key: str) -> str:
-    """The id of a session's workflow."""
-    return f"session/{session_key}"
+    def _start(self, key: SessionKey, agent: str) -> WithStartWorkflowOperation[Any, Any]:
+        return WithStartWorkflowOperation(**start_options(key, agent, self._queue))
 
 
 async def _persist(call: Callable[[], Awaitable[Result]]) -> Result:

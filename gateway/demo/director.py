@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from temporalio.service import RPCError
 
+from activities.post import workflow_id
 from gateway.client import SessionClient
 from gateway.demo import secret
 from gateway.demo.crew import Crew, Narrator
@@ -21,7 +22,6 @@ from gateway.demo.story import CLERK, LEAD, VISITOR, story_for
 from gateway.demo.tools import posted
 from gateway.local import Stack
 from gateway.local.readiness import until
-from gateway.workflows import workflow_id
 from perdure.config import Settings
 from perdure.domain.errors import PerdureError
 from perdure.domain.states import EventKind, TurnState

@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, select
 
+from activities.post import workflow_id
 from gateway.client import SessionClient
 from gateway.demo.outflow import Outflow, gather_outflow
 from gateway.demo.story import LEAD
-from gateway.workflows import workflow_id
 from perdure.config import Settings
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role, ToolCall

@@ -35,6 +35,23 @@ class Supervision(Frozen):
     running: int = 0
 
 
+class UpkeepReport(Frozen):
+    """What a round of upkeep did: runs it ended because nothing else would, runs whose parent it
+    woke, and how many files of results it removed."""
+
+    ended: tuple[str, ...] = ()
+    woken: tuple[str, ...] = ()
+    swept: int = 0
+
+    @property
+    def told(self) -> str:
+        """The report in a line."""
+        return (
+            f"{len(self.ended)} lost runs ended, {len(self.woken)} parents woken, "
+            f"{self.swept} results removed"
+        )
+
+
 class Conclude(Frozen):
     """Bring a run to its end after a turn: `stop` says why, if it did not come to one itself."""
 

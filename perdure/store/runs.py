@@ -137,6 +137,22 @@ class Runs:
         """
         return await self._database.read(get, run_id)
 
+    async def newest(self, run_id: str) -> Run:
+        """A run, or the last of those that took its place when it was steered.
+
+        Raises:
+            NotFound: when there is none of that id.
+        """
+        return await self._database.read(_newest, run_id)
+
+
+def _newest(connection: Connection, run_id: str) -> Run:
+    run = get(connection, run_id)
+    successor = select(runs.c.run_id).where(runs.c.follows == bindparam("id"))
+    while (following := connection.scalar(successor, {"id": run.run_id})) is not None:
+        run = get(connection, following)
+    return run
+
 
 def get(connection: Connection, run_id: str) -> Run:
     """One run; see `Runs.get`."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from temporalio.client import WorkflowExecution
 
-from gateway.workflows import workflow_id
+from activities.post import workflow_id
 from perdure.domain.envelopes import Envelope
 from perdure.domain.states import EventKind
 from tests.support import watching

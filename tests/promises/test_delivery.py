@@ -15,7 +15,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.common import RawValue
 
-from gateway.workflows import workflow_id
+from activities.post import workflow_id
 from perdure.domain.envelopes import Envelope, Sender, SenderKind
 from perdure.domain.messages import Role
 from perdure.domain.states import EventKind

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.workflows import workflow_id
+from activities.post import workflow_id
 from tests.support import watching
 from tests.support.accounting import count
 from tests.support.stack import Stack, fresh_key, running_stack, until

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.workflows import workflow_id
+from activities.post import workflow_id
 from perdure.domain.errors import NotFound
 from perdure.domain.messages import Role
 from perdure.domain.states import EventKind, SessionState, TurnState

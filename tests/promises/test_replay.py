@@ -17,7 +17,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
-from gateway.workflows import workflow_id
+from activities.post import workflow_id
 from perdure.domain.messages import Role
 from perdure.domain.states import EventKind
 from tests.histories import record

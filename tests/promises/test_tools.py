@@ -12,7 +12,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
-from gateway.workflows import workflow_id
+from activities.post import workflow_id
 from perdure.domain.states import EventKind, TurnState
 from tests.support import user_tools, watching
 from tests.support.openai_server import OpenAIServer, calls, says

@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import QueryWorkflowRequest
 from temporalio.client import WorkflowExecutionDescription
 from temporalio.converter import PayloadConverter
 
-from gateway.workflows import workflow_id
+from activities.post import workflow_id
 from perdure.domain.labels import Label
 from perdure.domain.states import EventKind, TurnState
 from tests.support import watching

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from gateway.workflows import workflow_id
+from activities.post import workflow_id
 from perdure.domain.messages import Role
 from perdure.domain.states import TurnState
 from perdure.store.tables import messages, steps, turns

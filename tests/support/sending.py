@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.workflows import workflow_id
+from activities.post import workflow_id
 from perdure.domain.envelopes import Envelope
 from perdure.domain.errors import Unavailable
 from perdure.domain.messages import Frozen

@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import PendingActivityInfo
 
-from gateway.workflows import workflow_id
+from activities.post import workflow_id
 from perdure.domain.states import EventKind
 from perdure.store.deltas import LEASE
 from perdure.store.outbox import Event
