@@ -23,9 +23,9 @@ from perdure.domain.labels import Label, can_flow
 from perdure.domain.runs import RunState
 from perdure.domain.steps import ToolRequest, WaitsFor
 from perdure.guard import Guard
+from perdure.sending import terms_of
 from perdure.store import Store
 from perdure.store.runs import Run, Spawn, Spawned, session_key_of
-from perdure.terms import terms_of
 from perdure.tools.catalogue import groups
 from perdure.tools.subagents import FEWEST_STEPS, SessionsSpawn
 from perdure.workspace import Workspace

@@ -13,28 +13,19 @@ from temporalio.service import RPCError
 
 from activities.post import Post
 from activities.standing import Done, Pending
-from perdure.audit import AuditEntry
 from perdure.config import Settings
-from perdure.domain.errors import (
-    Denied,
-    InvalidArgument,
-    LimitExceeded,
-    NotFound,
-    Unavailable,
-)
+from perdure.domain.errors import InvalidArgument, LimitExceeded, Unavailable
 from perdure.domain.exchanges import Mode, Sent, sent_id
 from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
 from perdure.domain.steps import ExchangeTurn, RefusedMessage, ToolRequest, WaitsFor
-from perdure.policy.hooks import Action
-from perdure.policy.invariants import Invariant
+from perdure.sending import refusal_entry, terms_of
 from perdure.store import Store
 from perdure.store.addressing import Party, Unreachable, WriteDown
 from perdure.store.clock import now
 from perdure.store.exchanges import Delivery, Outgoing
 from perdure.store.runs import Address
-from perdure.terms import terms_of
 from perdure.tools.messaging import SessionsSend
 
 #: How long a message may lie unannounced before it is taken back: the server that would announce
@@ -72,13 +63,18 @@ class Messaging:
             if asked.mode is Mode.FIRE_AND_FORGET:
                 return await self._let_go(request, outgoing)
             return await self._wait(request, outgoing)
-        except Unreachable as error:
-            await self._record(request, error.why, outgoing)
-            # The one answer for what is hidden and for what is not there.
-            raise NotFound(error.message, error.hint) from None
-        except WriteDown as error:
-            await self._record(request, error.message, outgoing)
-            raise Denied(error.message, error.hint) from None
+        except (Unreachable, WriteDown) as error:
+            entry = refusal_entry(
+                error,
+                request.session_key,
+                outgoing.target,
+                request.label,
+                outgoing.mode,
+                turn=request.turn,
+                step=request.step,
+            )
+            await self._store.record(entry)
+            raise
 
     async def end_exchange(self, request: ToolRequest) -> Done:
         """Let the answer of this turn be the last of its exchange.
@@ -139,23 +135,6 @@ class Messaging:
             mode=asked.mode,
             seconds=asked.timeout_ms / 1000,
             max_turns=asked.max_turns,
-        )
-
-    async def _record(self, request: ToolRequest, why: str, outgoing: Outgoing) -> None:
-        """Tell the audit trail the true reason of a refusal."""
-        await self._store.record(
-            AuditEntry(
-                hook="SESSION_SEND",
-                session_key=request.session_key,
-                turn=request.turn,
-                step=request.step,
-                decision=Action.BLOCK,
-                decided_by=f"invariant:{Invariant.LABEL_FLOW}",
-                label_before=request.label,
-                label_after=request.label,
-                reason=why,
-                arguments={"session_key": outgoing.target, "mode": outgoing.mode},
-            )
         )
 
     # For the target --------------------------------------------------------------------------

@@ -150,11 +150,8 @@ class ModelSteps:
         newest = await self._store.tails.newest(
             request.session_key, begun, budget=budget, turn=request.turn
         )
-        if request.aside:
-            newest = side_thread(newest, request.exchange)
-        else:
-            newest = main_thread(newest)
-        transcript, entries = self._guard.context(request, assemble(newest, budget).messages)
+        thread = side_thread(newest, request.exchange) if request.aside else main_thread(newest)
+        transcript, entries = self._guard.context(request, assemble(thread, budget).messages)
         if entries:
             await self._store.record(*entries)
         return Prompt(

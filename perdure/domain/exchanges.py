@@ -17,6 +17,8 @@ from perdure.domain.steps import ToolRequest
 SKIP = "ANNOUNCE_SKIP"
 #: How the id of a message begins that brings an answer after the wait for it has ended.
 LATE = "late_"
+#: How the id of an exchange begins that a person leads in the name of a session.
+TOLD = "tel_"
 #: How the id of a message begins that was withheld until a person approved it.
 RELEASED = "rel_"
 

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, bindparam, select
 from perdure.domain.envelopes import Envelope
 from perdure.domain.errors import Conflict
 from perdure.domain.exchanges import (
+    TOLD,
     EndedBy,
     ExchangeResult,
     ExchangeState,
@@ -104,6 +105,14 @@ class Exchanges:
         """
         return await self._database.write(_send, request, outgoing, terms)
 
+    async def check(self, sender: str, target: str, label: Label, terms: Terms) -> None:
+        """Check that a message of `label` may go from a session to another now.
+
+        Raises:
+            Unreachable, WriteDown, LimitExceeded: when it may not.
+        """
+        await self._database.read(_check, sender, target, label, terms)
+
     async def take_back(self, session_key: str, message_id: str, reason: str) -> bool:
         """Pick a message up again unread; False when it does not lie there."""
         return await self._database.write(_take_back, session_key, message_id, reason)
@@ -142,6 +151,11 @@ def _send(
         check_room(connection, outgoing.target, sent, terms.limits)
         mailbox.post(connection, outgoing.target, sent, outgoing.text)
     return _delivery(connection, outgoing.target, sent.message_id)
+
+
+def _check(connection: Connection, sender: str, target: str, label: Label, terms: Terms) -> None:
+    find(connection, sender, target, label, terms)
+    check_room(connection, target, envelope("next", sender, label), terms.limits)
 
 
 def _take_back(connection: Connection, session_key: str, message_id: str, reason: str) -> bool:
@@ -223,6 +237,8 @@ def _reply(connection: Connection, turn: ExchangeTurn, terms: Terms) -> Replied:
 def _finish(connection: Connection, request: ToolRequest) -> None:
     turn = {"key": request.session_key, "of_turn": request.turn}
     asked = connection.execute(_ASKED_IN_TURN, turn).first()
+    if asked and asked.exchange and asked.exchange.startswith(TOLD):
+        return  # whoever leads it sees the call
     exchange = rows.get(connection, asked.exchange) if asked and asked.exchange else None
     if asked is None or exchange is None or exchange.message_id != asked.id:
         raise Conflict(

@@ -49,8 +49,10 @@ async def test_fire_and_forget_is_one_message_marked_with_its_sender(stack: Stac
     a, b = await session(stack, "a"), await session(stack, "b")
     sent = await result(stack, a, send(b, "/say hello back"))
     assert sent == {"sent": True, "message_id": sent["message_id"]}
+
     async def answered():
         return (await watching.transcript(stack, b))[-1].text == "hello back"
+
     await until(answered)
     told = [m for m in await watching.transcript(stack, b) if m.from_session == a]
     assert [m.id for m in told] == [sent["message_id"]]
