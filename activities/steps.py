@@ -98,7 +98,7 @@ class ModelSteps:
         taken = request.step - 1 if member.packet is None else begun.step_count
         if taken >= max_steps:
             return _step_limit(agent, max_steps)
-        offered = _offered(request, member.toolbox)
+        offered = member.offered(request.aside)
         prompt = await self._prompt(request, begun, member, offered)
         releasable = self._guard.releasable(request)
         stream = Stream(self._store, request, begun.attempt, releasable)
@@ -228,14 +228,6 @@ def _plan(position: int, call: ToolCall, toolbox: Toolbox, tool_timeout: float) 
     timeout = spec.timeout or tool_timeout
     lane = spec.lane_of(call.arguments)
     return PlannedCall(call=position, tool=spec.name, lane=lane, timeout=timeout)
-
-
-def _offered(request: StepRequest, toolbox: Toolbox) -> Toolbox:
-    """The tools of a turn: one that is taken aside while a call waits may not wait itself."""
-    if not request.aside:
-        return toolbox
-    specs = {name: spec for name, spec in toolbox.specs.items() if not spec.resumable}
-    return Toolbox(specs=specs, users=toolbox.users)
 
 
 def _step_limit(agent: AgentSettings, max_steps: int) -> StepAnswer:

@@ -292,6 +292,7 @@ class TurnEngine:
             step=current.step,
             call=planned.call,
             label=self._state.label,
+            aside=current.aside,
         )
         timeout = timedelta(seconds=planned.timeout) + TOOL_GRACE
         summary = view.tool_summary(current, planned.tool)

@@ -102,7 +102,7 @@ class StepOutcome(Frozen):
 
 
 class ToolRequest(Frozen):
-    """Run the `call`-th tool call of a committed step."""
+    """Run the `call`-th tool call of a committed step, of a turn that may be taken `aside`."""
 
     session_key: str
     agent: str
@@ -110,6 +110,7 @@ class ToolRequest(Frozen):
     step: int
     call: int
     label: Label = Label.PUBLIC
+    aside: bool = False
 
 
 class WaitsFor(StrEnum):
