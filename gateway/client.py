@@ -18,6 +18,7 @@ from gateway.approving import decide
 from gateway.connection import connect
 from gateway.looking import Looking, no_session
 from gateway.runs import RunClient
+from gateway.telling import Telling
 from gateway.workflows import SessionWorkflows
 from perdure.config import Settings
 from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
@@ -28,6 +29,7 @@ from perdure.domain.errors import (
     TimedOut,
     Unavailable,
 )
+from perdure.domain.exchanges import ExchangeResult, Mode
 from perdure.domain.ids import new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label
@@ -178,6 +180,36 @@ class SessionClient:
                 return await self._await_turn(session_key, message_id, cursor)
         except TimeoutError as error:
             raise _timed_out(session_key, message_id, timeout, delivered=True) from error
+
+    async def tell(
+        self,
+        from_key: str,
+        to_key: str,
+        text: str,
+        *,
+        mode: Mode = Mode.FIRE_AND_FORGET,
+        timeout: float = 60.0,
+        max_turns: int = 3,
+    ) -> ExchangeResult:
+        """Let one session say something to another, as its tool `sessions_send` would.
+
+        The message is the first session's, at its label. What `wait` waits for comes back here and
+        not to that session; the answers of a `ping-pong` are carried from one to the other by this
+        call, as messages of their own, and end with it.
+
+        `timeout` is seconds for all of it, `max_turns` those of a ping-pong after the first answer.
+
+        Raises:
+            NotFound: when there is no such session, or the first may not see the second.
+            Denied: when the second may not know what the first does.
+            LimitExceeded, InvalidArgument, Unavailable: as `send` does.
+        """
+        sender = await self._known(from_key)
+        telling = Telling(
+            self.settings, self.store, self._admission, self._await_turn, mode, timeout
+        )
+        target = str(SessionKey.parse(to_key))
+        return await telling.tell(from_key, target, text, sender.label, max_turns)
 
     async def interrupt(self, session_key: str) -> int | None:
         """Stop the turn under way and keep what it has; its number, or None when none runs.
