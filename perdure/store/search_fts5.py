@@ -180,7 +180,7 @@ def _phrase(leaf: Leaf) -> _Bounds:
         parts[0] += " *"
     parts += [f'"{_symbol(sign)}"' for sign in signs]
     upper = f"({' AND '.join(parts)})" if len(parts) > 1 else parts[0]
-    alone = len(tokens) + len(signs) == 1 and all(len(token) < LONGEST_TOKEN for token in tokens)
+    alone = leaf.text in (*tokens[:1], *signs[:1]) and len(leaf.text) < LONGEST_TOKEN
     return _Bounds(upper, upper if alone else None)
 
 
