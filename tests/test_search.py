@@ -147,6 +147,8 @@ async def test_a_search_keeps_to_its_session_its_epoch_and_its_speaker(store: St
     assert texts(await found(store, "needle", role=Role.TOOL)) == ["the needle that a tool found"]
     assert (await found(store, "needle", session_key="default:unknown")) == Found()
     assert (await found(store, "NOT again", session_key="default:b")).total == 2
+    assert (await found(store, "needle", without=("default:a", 2))).total == 2
+    assert (await found(store, "needle", without=("default:a", 9))).total == 4
 
 
 async def test_pages_have_every_match_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

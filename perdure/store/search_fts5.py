@@ -199,7 +199,7 @@ def _trigrams(leaf: Leaf) -> _Bounds:
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Where is searched: words up to the rank `level`, in sessions up to the rank `sees`; None is
-    everywhere."""
+    everywhere. Left out is what the session `own` said from `own_seq` on."""
 
     level: int
     sees: int
@@ -207,6 +207,8 @@ class Scope:
     session: int | None = None
     epoch: int | None = None
     role: str | None = None
+    own: int | None = None
+    own_seq: int | None = None
 
 
 _SEEN = """
@@ -217,6 +219,7 @@ _SEEN = """
       AND (:session IS NULL OR d.session = :session)
       AND (:epoch IS NULL OR d.epoch = :epoch)
       AND (:role IS NULL OR d.role = :role)
+      AND (:own IS NULL OR d.session <> :own OR d.seq < :own_seq)
     ORDER BY {order} DESC LIMIT :limit OFFSET :offset
 """
 _MESSAGES = "CROSS JOIN messages AS m ON m.session_key = s.session_key AND m.seq = d.seq"
