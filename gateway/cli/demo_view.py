@@ -17,7 +17,7 @@ from gateway.cli.demo_beside import Beside
 from gateway.cli.tables import columns, print_table
 from gateway.cli.turn_view import BAD, DIM, GOOD, WARN, TurnView
 from gateway.cli.words import one_line, printable
-from gateway.demo.directives import is_directive
+from gateway.demo.directives import is_directive, words_of
 from gateway.demo.performance import Report
 from gateway.demo.stage import models_of
 from gateway.live import LiveItem
@@ -26,8 +26,8 @@ from perdure.config import Settings
 from perdure.models import REHEARSAL
 
 _TITLE = Style(bold=True)
-#: Lines of another session's message that are shown.
-_LINES = 4
+#: Characters of another session's message that are shown.
+_WORDS = 200
 
 
 class Silence:
@@ -95,14 +95,13 @@ class DemoView:
     def asked(self, text: str, sender: str | None) -> None:
         """What the agent was asked: words in full, directives as far as the line goes."""
         self._view.end_line()
-        lines = printable(text).split("\n")
         if sender is not None:
-            self._out.print(Text(f"‹ from {sender}", DIM))
-            lines = lines[:_LINES]
-        mark = "› " if sender is None else "  "
-        for line in lines:
-            directive = is_directive(line) or sender is not None
-            self._out.print(Text(mark + self._cut(line), DIM if directive else _TITLE))
+            self._out.print(Text(f"‹ from {sender}: {one_line(words_of(text), _WORDS)}", DIM))
+            return
+        mark = "› "
+        for line in printable(text).split("\n"):
+            style = DIM if is_directive(line) else _TITLE
+            self._out.print(Text(mark + self._cut(line), style))
             mark = "  "
 
     def item(self, item: LiveItem) -> None:
@@ -149,26 +148,11 @@ class DemoView:
 
 
 def _runs(report: Report) -> Table:
-    table = columns(
-        "reads",
-        "run",
-        "state",
-        "steps",
-        "tokens",
-        "seconds",
-        "what happened to it",
-        right=("steps", "tokens", "seconds"),
-    )
+    numbers = ("steps", "tokens", "seconds")
+    table = columns("run on", "state", *numbers, "what happened to it", right=numbers)
     for run in report.runs:
-        table.add_row(
-            run.document,
-            one_line(run.run_id, 40),
-            run.state,
-            str(run.steps),
-            f"{run.tokens:,}",
-            f"{run.seconds:.1f}",
-            "\n".join(run.happened),
-        )
+        figures = (str(run.steps), f"{run.tokens:,}", f"{run.seconds:.1f}")
+        table.add_row(run.document, run.state, *figures, "\n".join(run.happened))
     return table
 
 

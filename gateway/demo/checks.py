@@ -21,10 +21,11 @@ from perdure.domain.messages import Role
 from perdure.domain.runs import EndReason
 from perdure.domain.states import EventKind, ToolStatus, TurnState
 
-#: What a turn may take of Temporal's history, on average, all that comes of kills and of messages
-#: sent again included: 2.5 KB, and 4 MB for 400 turns with tools.
+#: What a plain turn and a step with tools may take of Temporal's history, on average, all that
+#: comes of kills, waits, summaries and messages sent again included: 2.5 KB, and 4 MB for 400 turns
+#: of two steps.
 PLAIN_TURN_BYTES = 2_500
-TOOL_TURN_BYTES = 10_000
+TOOL_STEP_BYTES = 5_000
 
 
 def examine(evidence: Evidence) -> tuple[Check, ...]:
@@ -40,8 +41,7 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
         _history(evidence),
         _no_text(evidence),
         results(evidence),
-        report(evidence),
-        exchange(evidence),
+        *((report(evidence), exchange(evidence)) if evidence.rehearsed else ()),
         recall(evidence),
         labels(evidence),
         *(approval(evidence, each) for each in evidence.outflow.approvals),
@@ -52,6 +52,7 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
 def _messages(evidence: Evidence) -> Check:
     asked = Counter((each.session_key, each.text) for each in evidence.sent)
     sent = {(each.session_key, each.message_id) for each in evidence.sent}
+    asked_of = {each.session_key for each in evidence.sent}
     answers = {(said.session_key, said.id) for said in evidence.said if said.role is Role.ASSISTANT}
     taken = Counter((turn.session_key, turn.message_id) for turn in evidence.turns)
     answered = {
@@ -67,7 +68,7 @@ def _messages(evidence: Evidence) -> Check:
     heard = Counter(
         (said.session_key, said.text)
         for said in evidence.said
-        if said.role is Role.USER and said.from_session is None
+        if said.role is Role.USER and said.from_session is None and said.session_key in asked_of
     )
     doubled = (
         sum(count - 1 for count in taken.values())
@@ -141,7 +142,7 @@ def _model_calls(evidence: Evidence) -> Check:
         "reused": sum(step.reused for step in evidence.steps),
         "begun_again_without_cause": without_cause,
         "paid_twice": again + sum(count - 1 for count in answers.values()),
-        "tokens_miscounted": abs(evidence.tokens - sum(s.tokens for s in evidence.steps)),
+        "tokens_miscounted": _miscounted(evidence),
     }
     return verdict(
         "model_calls",
@@ -149,6 +150,19 @@ def _model_calls(evidence: Evidence) -> Check:
         committed == len(evidence.steps) > 0
         and not any((figures["paid_twice"], without_cause, figures["tokens_miscounted"])),
         figures,
+    )
+
+
+def _miscounted(evidence: Evidence) -> int:
+    """By how much sessions have counted other tokens than their steps; summaries are paid beside
+    the steps."""
+    taken: Counter[str] = Counter()
+    for step in evidence.steps:
+        taken[step.session_key] += step.tokens
+    return sum(
+        abs(counted - taken[key])
+        for key, counted in evidence.tokens.items()
+        if key not in evidence.summarised
     )
 
 
@@ -210,34 +224,37 @@ def _recovery(evidence: Evidence, kill: Kill) -> Check:
     tools = _in_flight(evidence, kill, EventKind.TOOL_STARTED, EventKind.TOOL_COMPLETED)
     asked = _in_flight(evidence, kill, EventKind.APPROVAL_REQUESTED, EventKind.APPROVAL_DECIDED)
     served = _seconds_until(evidence, kill.ended, lambda key: True)
-    each = [_seconds_until(evidence, kill.ended, key.__eq__) for key in kill.session_keys]
+    cut = {*calls, *tools, *asked}
+    each = [_seconds_until(evidence, kill.ended, key.__eq__) for key in cut]
     went_on = [seconds for seconds in each if seconds is not None]
     return verdict(
         "recovery",
         f"Killed: {kill.what}",
-        calls + tools + asked > 0 and served is not None and len(went_on) == len(each),
+        bool(cut) and served is not None and len(went_on) == len(cut),
         {
-            "sessions_cut": len(each),
-            "model_calls_in_flight": calls,
-            "tool_calls_in_flight": tools,
-            "waiting_for_a_person": asked,
+            "sessions_cut": len(cut),
+            "model_calls_in_flight": len(calls),
+            "tool_calls_in_flight": len(tools),
+            "waiting_for_a_person": len(asked),
             "seconds_until_anyone_was_served": served,
             "until_all_of_them_went_on": max(went_on, default=None),
         },
     )
 
 
-def _in_flight(evidence: Evidence, kill: Kill, started: EventKind, completed: EventKind) -> int:
-    """Calls of the sessions it was meant for that had begun at a kill and were not over."""
+def _in_flight(
+    evidence: Evidence, kill: Kill, started: EventKind, completed: EventKind
+) -> list[str]:
+    """For each call that had begun at a kill and was not over, its session, of those at work."""
 
-    def places(kind: EventKind) -> set[tuple[object, ...]]:
+    def places(kind: EventKind) -> set[tuple[str, object, object, object]]:
         return {
             (event.session_key, event.turn, event.step, event.payload.get("call"))
             for event in times_of(evidence, kind)
             if event.session_key in kill.session_keys and event.at <= kill.began
         }
 
-    return len(places(started) - places(completed))
+    return [place[0] for place in places(started) - places(completed)]
 
 
 def _seconds_until(
@@ -266,20 +283,28 @@ def _agreement(evidence: Evidence) -> Check:
 
 
 def _history(evidence: Evidence) -> Check:
-    figures: Figures = {}
-    held = True
-    for session_key, kind, budget in (
-        (ARCHIVE, "a_turn_without_tools", PLAIN_TURN_BYTES),
-        (LEAD, "a_turn_with_tools", TOOL_TURN_BYTES),
-    ):
-        turns = sum(turn.session_key == session_key for turn in evidence.turns)
-        found = [each for each in evidence.histories if each.session_key == session_key]
-        events, size = sum(each.events for each in found), sum(each.size for each in found)
-        figures[f"events_of_{kind}"] = _ratio(events, turns)
-        figures[f"bytes_of_{kind}"] = _ratio(size, turns)
-        held = held and 0 < size <= budget * turns
-    figures["bytes_of_text_in_the_store"] = sum(len(said.text.encode()) for said in evidence.said)
-    return verdict("history", "Temporal's history stays small, whatever was killed", held, figures)
+    turns = sum(turn.session_key == ARCHIVE for turn in evidence.turns)
+    steps = sum(step.session_key == LEAD for step in evidence.steps)
+    plain_events, plain_bytes = _size(evidence, ARCHIVE)
+    tool_events, tool_bytes = _size(evidence, LEAD)
+    return verdict(
+        "history",
+        "Temporal's history stays small, whatever was killed",
+        0 < plain_bytes <= PLAIN_TURN_BYTES * turns and 0 < tool_bytes <= TOOL_STEP_BYTES * steps,
+        {
+            "events_of_a_plain_turn": _ratio(plain_events, turns),
+            "bytes_of_it": _ratio(plain_bytes, turns),
+            "events_of_a_step_with_tools": _ratio(tool_events, steps),
+            "bytes_of_that": _ratio(tool_bytes, steps),
+            "bytes_of_text_in_the_store": sum(len(said.text.encode()) for said in evidence.said),
+        },
+    )
+
+
+def _size(evidence: Evidence, session_key: str) -> tuple[int, int]:
+    """Events and bytes of a session's history."""
+    found = [each for each in evidence.histories if each.session_key == session_key]
+    return sum(each.events for each in found), sum(each.size for each in found)
 
 
 def _ratio(total: int, count: int) -> float | None:

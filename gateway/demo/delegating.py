@@ -7,9 +7,11 @@ lead's own tools.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 
+from activities.looking_after import SteerResult
 from gateway.demo.cast import HUNG, LEAD, STEADY, STRAY, name_of
 from gateway.demo.crew import Crew
 from gateway.demo.directives import words_of
@@ -28,9 +30,8 @@ class Delegating:
         self._crew = crew
         self._story = story
         self._workspace = workspace
-        #: Every run, in the order in which they began, and those of whom each has told of.
+        #: Every run that has begun, in that order.
         self._runs: dict[str, Run] = {}
-        self._begun = asyncio.Condition()
 
     # Watching --------------------------------------------------------------------------------
 
@@ -46,9 +47,7 @@ class Delegating:
                     run = await store.runs.get(event.payload["run_id"])
                     name = _name(run)
                     watching.create_task(self._crew.watch_beside(run.session_key, name))
-                    async with self._begun:
-                        self._runs[run.run_id] = run
-                        self._begun.notify_all()
+                    self._runs[run.run_id] = run
                 self._tell(event)
 
     def _tell(self, event: Event) -> None:
@@ -77,13 +76,9 @@ class Delegating:
     async def _cut(self, message_id: str) -> None:
         """Kill the worker when the notice is posted and its tool has not reported yet."""
         crew = self._crew
-        async with crew.patience("no notice was posted"):
-            while not posted(self._workspace):
-                turn = await crew.client.store.transcript.turn_of(LEAD, message_id)
-                if turn is not None and turn.state is not TurnState.RUNNING:
-                    crew.left_out.append("the kill during a tool: the model did not call it")
-                    return
-                await asyncio.sleep(0.05)
+        if not await self._comes(message_id, lambda: bool(posted(self._workspace)), "a notice"):
+            crew.left_out.append("the kill during a tool: the model did not call it")
+            return
         children = await self.under_way()
         for key in children:
             await crew.event_or_end(EventKind.STEP_STARTED, session_key=key, turn=1)
@@ -93,6 +88,17 @@ class Delegating:
         )
         at = crew.strike(crew.worker, "the worker")
         crew.killed("the worker, in model calls and tools", at, at, (LEAD, *children))
+
+    async def _comes(self, message_id: str, wanted: Callable[[], bool], what: str) -> bool:
+        """Wait until something is there; False when the lead's turn is over before it is."""
+        transcript = self._crew.client.store.transcript
+        async with self._crew.patience(f"{what} did not come"):
+            while not wanted():
+                turn = await transcript.turn_of(LEAD, message_id)
+                if turn is not None and turn.state is not TurnState.RUNNING:
+                    return wanted()
+                await asyncio.sleep(0.05)
+        return True
 
     async def redirect(self) -> str | None:
         """Steer one run, and have the lead kill another and spawn it anew; the message that asks
@@ -112,15 +118,16 @@ class Delegating:
         words = words_of(self._story.steering)
         self._crew.tell.note(f"a person steers {_name(self._runs[run_id])}: {words}")
         answer = await self._crew.client.runs.steer(run_id, self._story.steering, by="director")
-        successor = getattr(answer, "new_run_id", None)
-        if successor is None:
-            self._crew.left_out.append("the steering: the run had ended")
-        return successor or run_id
+        if isinstance(answer, SteerResult) and answer.new_run_id is not None:
+            return answer.new_run_id
+        self._crew.left_out.append("the steering: the run had ended")
+        return run_id
 
-    async def spawned_anew(self) -> str:
+    async def spawned_anew(self, message_id: str) -> str | None:
         """The session of the run that takes the place of the one that hung, once it began."""
-        async with self._crew.patience("the run that hung was not spawned anew"), self._begun:
-            await self._begun.wait_for(lambda: len(self._of(HUNG)) > 1)
+        if not await self._comes(message_id, lambda: len(self._of(HUNG)) > 1, "the new run"):
+            self._crew.left_out.append("the kill of everything: the lead spawned no run anew")
+            return None
         return self._of(HUNG)[-1].session_key
 
     def _of(self, document: str) -> list[Run]:

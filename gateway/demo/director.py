@@ -74,7 +74,8 @@ class Director:
                 task.cancel()
             await asyncio.gather(dictating, *tasks, return_exceptions=True)
         for task in (dictating, *tasks):
-            if problem is None and not task.cancelled():
+            # Whoever watches and breaks is the cause of whatever came to no end.
+            if not task.cancelled():
                 task.result()
         return problem
 
@@ -87,6 +88,7 @@ class Director:
             notices=posted(self._workspace),
             once=[name for name, spec in self._specs.items() if spec.effect is Effect.ONCE],
             secret=SECRET,
+            rehearsed=self._story.settling is not None,
         )
 
     async def _tell(self) -> None:
@@ -100,11 +102,14 @@ class Director:
         asked, approval = await telling.ask(crew, story)
 
         crew.tell.chapter("One run is steered, one is killed and spawned anew; then all dies")
+
+        async def at_work() -> tuple[str, ...]:
+            return (LEAD, CLERK, *await delegating.under_way())
+
         report = await delegating.redirect()
-        if report is not None:
-            fatal = await delegating.spawned_anew()
-            cut = (LEAD, *((CLERK,) if approval else ()), *await delegating.under_way())
-            await outage.strike(crew, story, fatal, cut)
+        fatal = await delegating.spawned_anew(report) if report is not None else None
+        if fatal is not None:
+            await outage.strike(crew, story, fatal, at_work)
         if approval is not None:
             await telling.decide(crew, approval)
         await crew.answered(asked, CLERK)

@@ -22,6 +22,7 @@ from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role, ToolCall
 from perdure.domain.states import EventKind, ToolStatus, TurnState
 from perdure.store import Store
+from perdure.store.context_tables import sweeps
 from perdure.store.outbox import Event
 from perdure.store.tables import (
     events,
@@ -52,7 +53,7 @@ class Kill(Frozen):
     what: str
     began: datetime
     ended: datetime
-    #: Whose work it was to cut.
+    #: The sessions that were at work, or waited.
     session_keys: tuple[str, ...]
 
 
@@ -126,6 +127,8 @@ class History(Frozen):
 class Evidence(Frozen):
     """All that the checks look at."""
 
+    #: Whether it was told by directives, so that what is said is known word for word.
+    rehearsed: bool
     sent: tuple[Sent, ...]
     kills: tuple[Kill, ...]
     turns: tuple[Turn, ...]
@@ -135,8 +138,10 @@ class Evidence(Frozen):
     events: tuple[Event, ...]
     #: Ids that still lie in the mailbox.
     waiting: tuple[str, ...]
-    #: Tokens that the sessions have counted in all.
-    tokens: int
+    #: Tokens that each session has counted, in steps and for summaries.
+    tokens: dict[str, int]
+    #: The sessions of which there are summaries.
+    summarised: frozenset[str]
     histories: tuple[History, ...]
     #: For each notice on the board, the key of the call that put it there.
     notices: tuple[str, ...]
@@ -158,6 +163,7 @@ async def gather(
     notices: Sequence[str] = (),
     once: Collection[str] = (),
     secret: str = "",
+    rehearsed: bool = True,
 ) -> Evidence:
     """The evidence of the sessions to which `sent` were sent; `secret` is what must not leave."""
     found = await gather_stored(client.store, client.settings, sent, secret)
@@ -165,6 +171,7 @@ async def gather(
     histories = [history for key in sorted(keys) for history in await _histories(client, key)]
     return found.model_copy(
         update={
+            "rehearsed": rehearsed,
             "kills": tuple(kills),
             "histories": tuple(histories),
             "notices": tuple(notices),
@@ -181,6 +188,7 @@ async def gather_stored(
     delegation = await gather_delegation(store, settings, asked)
     keys = {*asked, *(run.session_key for run in delegation.runs)}
     return Evidence(
+        rehearsed=True,
         sent=tuple(sent),
         kills=(),
         histories=(),
@@ -212,7 +220,8 @@ def _stored(connection: Connection, keys: Collection[str]) -> dict[str, Any]:
         "said": tuple(Said(**_fields(row, Said)) for row in rows(messages)),
         "events": tuple(Event(**dict(row._mapping)) for row in rows(events)),
         "waiting": tuple(row.message_id for row in rows(mailbox)),
-        "tokens": sum(row.input_tokens + row.output_tokens for row in rows(sessions)),
+        "tokens": {row.session_key: row.input_tokens + row.output_tokens for row in rows(sessions)},
+        "summarised": frozenset(row.session_key for row in rows(sweeps)),
     }
 
 

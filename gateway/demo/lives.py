@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gateway.cli.words import plural
 from gateway.demo.cast import name_of
 from gateway.demo.delegated import Delegated
 from gateway.demo.evidence import Evidence
@@ -49,16 +50,16 @@ def _happened(evidence: Evidence, run: Delegated) -> Iterator[str]:
     steered = [other for other in evidence.delegation.runs if other.follows == run.run_id]
     same = [other for other in evidence.delegation.runs if other.documents == run.documents]
     if run.follows is not None:
-        yield "goes on in the place of the one that was steered"
-    elif run is not same[0] and not same[0].follows:
+        yield "takes the place of the one that was steered"
+    elif any(other.end_reason is EndReason.KILLED for other in same[: same.index(run)]):
         yield "spawned anew"
-    if again := sum(step.attempts - 1 for step in steps if step.committed):
-        yield f"model calls cut by a kill and made again: {again}"
+    if again := sum(step.attempts - 1 for step in steps if step.attempts):
+        yield f"{plural(again, 'model call')} cut by SIGKILL, and made again"
     if reused := sum(step.reused for step in steps):
-        yield f"answers found committed after a kill: {reused}"
+        yield f"{plural(reused, 'answer')} found committed after SIGKILL, and not paid again"
     if steered:
-        yield "steered, and left to its successor"
+        yield "steered: its successor does something else"
     elif run.end_reason is EndReason.KILLED:
-        yield "killed in its model call"
+        yield "killed in a model call that did not come back"
     elif run.end_reason is EndReason.COMPLETED:
         yield "result handed over"

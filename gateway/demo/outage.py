@@ -7,7 +7,7 @@ Invariant: nothing is mended here: that is the stack's supervisor's work, as it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from temporalio.service import RPCError
 
@@ -17,9 +17,11 @@ from gateway.local.readiness import until
 from perdure.domain.states import EventKind
 
 
-async def strike(crew: Crew, story: Story, session_key: str, cut: Sequence[str]) -> None:
+async def strike(
+    crew: Crew, story: Story, session_key: str, at_work: Callable[[], Awaitable[Sequence[str]]]
+) -> None:
     """Kill Temporal in a model call of a session, and the worker when it has nobody to report the
-    answer to. `cut` are the sessions that are at work."""
+    answer to. `at_work` tells the sessions that are at work."""
     call = await crew.event_or_end(
         EventKind.STEP_STARTED, session_key=session_key, turn=1, step=story.fatal_step
     )
@@ -27,6 +29,7 @@ async def strike(crew: Crew, story: Story, session_key: str, cut: Sequence[str])
         crew.left_out.append("the kill of Temporal in a model call: the run was too quick")
         return
     await moment(call, story.outage_after)
+    cut = await at_work()
     server = crew.stack.info.pids.temporal
     began = ended = crew.strike(server, "Temporal")
     what = "Temporal, in model calls"

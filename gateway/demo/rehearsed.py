@@ -26,15 +26,13 @@ THINKING = 3.0
 
 _STEADY = script(
     f"Read {STEADY}: what is killed, and what is of unknown outcome?",
-    f"/sleep {THINKING}",
+    f"/sleep {THINKING:g}",
     call("grep", pattern="killed", path=STEADY),
-    f"/sleep {THINKING}",
+    f"/sleep {THINKING:g}",
     call("grep", pattern="unknown", path=STEADY),
-    f"/sleep {THINKING}",
+    f"/sleep {THINKING:g}",
     call("read", path=STEADY),
-    f"/sleep {THINKING}",
     call("write", path=FINDINGS, content="killed: {{1.total}} lines\nunknown: {{2.total}} lines\n"),
-    "/sleep 1",
     f"/say {STEADY} tells on {{{{3.total_lines}}}} lines what happens when something dies: "
     "{{1.total}} of them speak of what is killed, {{2.total}} of what is of unknown outcome.",
 )
@@ -47,9 +45,9 @@ _STEERED = script(
     f"Not all of {STRAY}: only what is withheld.",
     "/sleep 1.5",
     call("grep", pattern="withheld", path=STRAY),
-    f"/sleep {THINKING}",
+    f"/sleep {THINKING:g}",
     call("write", path=FINDINGS, content="withheld: {{1.total}} lines\n"),
-    f"/sleep {THINKING}",
+    f"/sleep {THINKING:g}",
     f"/say {STRAY} says on {{{{1.total}}}} lines what is withheld, for the first time on line "
     "{{1.matches.0.line}}.",
 )
@@ -62,7 +60,7 @@ _SPAWNED_ANEW = script(
     f"Read {HUNG}: what happens at each crash?",
     "/sleep 0.5",
     call("grep", pattern=r"^\| \*\*", path=HUNG),
-    f"/sleep {THINKING}",
+    f"/sleep {THINKING:g}",
     call("write", path=FINDINGS, content="phases: {{1.total}}\n"),
     "/sleep 1",
     f"/say {HUNG} goes through {{{{1.total}}}} phases in the life of a run and says for each what "
@@ -141,8 +139,7 @@ REHEARSED = Story(
             content="# What may be lost\n\n## What dies\n\n{{4.content}}\n\n## What is withheld"
             "\n\n{{5.content}}\n\n## What is delegated\n\n{{6.content}}\n",
         ),
-        f"/say All three have come back, and {REPORT} has {{{{7.bytes}}}} bytes. {{{{4.content}}}} "
-        "{{5.content}} {{6.content}}",
+        f"/say All three have come back; what they found is in {REPORT}, {{{{7.bytes}}}} bytes.",
     ),
     fatal_step=2,
     leak=script(
@@ -175,8 +172,9 @@ REHEARSED = Story(
         call("ctx_search", query='"third stone" -ctx_search', scope="messages", limit=1),
         "---",
         call("ctx_expand", summary_id="{{1.hits.0.summary_id}}"),
-        "/say Here it is, with all that is left of it in my context only as a summary of "
-        "summaries:\n{{2.body}}",
+        call("ctx_expand", summary_id="{{1.hits.0.id}}"),
+        "/say In my context only a summary of summaries of summaries is left of it, the lowest of "
+        "{{2.messages}} messages. Word for word: {{3.body}}",
     ),
     settling=Settling(
         editor=script(

@@ -33,7 +33,7 @@ async def play(crew: Crew, story: Story) -> None:
             crew.tell.note(f"{PRINTER} was told {error['code']}: {error['message']}")
     for result in await _results(crew, LEAD):
         for line in result.get("transcript", ()):
-            crew.tell.note(f"{line['from_session']}: {words_of(line['text'])}")
+            crew.tell.note(f"{line['from_session']}: “{words_of(line['text'])}”")
 
 
 async def _results(crew: Crew, session_key: str) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ tools = ["files", "message", "policy"]
 model = "rehearsal"
 instructions = "You keep what is dictated to you."
 tools = ["context"]
-context_window = 2400
+context_window = 2000
 
 [agents.desk]
 model = "rehearsal"

@@ -125,7 +125,10 @@ def recall(evidence: Evidence) -> Check:
         "in_the_answer": int(first != "" and first in answer),
         "faults_of_the_summaries": facts.faults,
     }
-    held = bool(figures["handed_back_exactly"] and figures["in_the_answer"] and not facts.faults)
+    held = bool(figures["handed_back_exactly"]) and not facts.faults
+    if evidence.rehearsed:
+        # What another model makes of it is its own affair.
+        held = held and bool(figures["in_the_answer"])
     return verdict(
         "recall",
         "What was said first comes back byte for byte from under its summaries",
