@@ -144,4 +144,9 @@ class Bindings:
         if row is None or not can_flow(row.label, request.label):
             # One answer for what is hidden and for what is not there.
             raise NotFound("There is no such session.")
-        return status_of(row, self._settings, await self._store.mailbox.count(key))
+        return status_of(
+            row,
+            self._settings,
+            await self._store.mailbox.count(key),
+            children=await self._store.run_views.under_way(key),
+        )

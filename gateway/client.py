@@ -193,7 +193,12 @@ class SessionClient:
             NotFound: when there is no such session.
         """
         row = await self._known(session_key)
-        return status_of(row, self.settings, await self.store.mailbox.count(session_key))
+        return status_of(
+            row,
+            self.settings,
+            await self.store.mailbox.count(session_key),
+            children=await self.store.run_views.under_way(session_key),
+        )
 
     async def sessions(
         self,

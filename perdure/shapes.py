@@ -71,8 +71,10 @@ class SessionList(Frozen):
     total: int
 
 
-def status_of(row: SessionRow, settings: Settings, pending: int) -> SessionStatus:
-    """A session's figures, with what its agent's settings add."""
+def status_of(
+    row: SessionRow, settings: Settings, pending: int, *, children: int = 0
+) -> SessionStatus:
+    """A session's figures, with what its agent's settings add; `children` are runs under way."""
     agent = settings.agents.get(row.agent)
     usage = row.usage
     return SessionStatus(
@@ -91,7 +93,7 @@ def status_of(row: SessionRow, settings: Settings, pending: int) -> SessionStatu
         cost=usage.cost,
         started_at=row.created_at,
         duration_ms=int((row.last_activity - row.created_at).total_seconds() * 1000),
-        children=0,
+        children=children,
         pending=pending,
     )
 
