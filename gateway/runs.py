@@ -7,7 +7,7 @@ answer is the one for a run that is not there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -29,6 +29,10 @@ from perdure.store.run_trees import Forest
 from perdure.store.run_views import PAGE, RunList
 from perdure.store.runs import Run
 from perdure.workspace import Workspace
+
+#: Seconds between two readings of a tree while things happen, and while nothing does.
+PAUSE = 0.2
+LONGEST = 10.0
 
 
 class KilledRun(Frozen):
@@ -111,6 +115,47 @@ class RunClient:
                 f"There is no session {session_key}.", "`perdure sessions` lists what there is."
             )
         return forest
+
+    async def trees(
+        self,
+        session_key: str | None = None,
+        *,
+        recent_minutes: float | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> AsyncGenerator[Forest]:
+        """What `tree` tells now, and again whenever anything happens, for ever; and at least every
+        `LONGEST` seconds, since runs leave the recent ones without an event.
+
+        Raises:
+            NotFound: when there is no such session.
+        """
+        happened = asyncio.Event()
+        cursor = await self._store.outbox.newest_id()
+
+        async def listen() -> None:
+            async with aclosing(self._store.outbox.follow(None, cursor, near=True)) as events:
+                async for _ in events:
+                    happened.set()
+
+        listening = asyncio.create_task(listen())
+        try:
+            while True:
+                happened.clear()
+                yield await self.tree(
+                    session_key, recent_minutes=recent_minutes, limit=limit, offset=offset
+                )
+                waiting = asyncio.create_task(happened.wait())
+                await asyncio.wait(
+                    {waiting, listening}, timeout=LONGEST, return_when=asyncio.FIRST_COMPLETED
+                )
+                waiting.cancel()
+                if listening.done():
+                    listening.result()
+                await asyncio.sleep(PAUSE)
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
 
     async def kill(self, run_id: str) -> KilledRun:
         """Stop a run and all below it, keeping what they have committed.

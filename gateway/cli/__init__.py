@@ -14,7 +14,19 @@ from itertools import takewhile
 import typer
 from typer.main import get_command
 
-from gateway.cli import approvals, audit, demo, look, manage, policy, settings, stack, talk
+from gateway.cli import (
+    approvals,
+    audit,
+    demo,
+    look,
+    manage,
+    policy,
+    settings,
+    stack,
+    subagents,
+    talk,
+    tree,
+)
 from gateway.cli.errors import INTERRUPTED, refuse, usage_error
 from perdure.domain.errors import PerdureError
 
@@ -26,7 +38,7 @@ app = typer.Typer(
 )
 for part in (
     *(talk.app, look.app, manage.app, approvals.app, policy.app, audit.app, settings.app),
-    *(stack.app, demo.app),
+    *(subagents.app, tree.app, stack.app, demo.app),
 ):
     app.add_typer(part)
 

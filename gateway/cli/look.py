@@ -49,7 +49,7 @@ def sessions(
     """List sessions, the last active first."""
 
     async def read() -> SessionList:
-        async with _client(home) as client:
+        async with reader(home) as client:
             return await client.sessions(
                 kind=kind, since_minutes=since_minutes, limit=limit, offset=offset
             )
@@ -66,7 +66,7 @@ def status(key: Key, home: Home = None, as_json: AsJson = False) -> None:
     """Show a session in figures."""
 
     async def read() -> SessionStatus:
-        async with _client(home) as client:
+        async with reader(home) as client:
             return await client.status(key)
 
     found = asyncio.run(read())
@@ -87,7 +87,7 @@ def history(
     """Show what was said: the newest page first, each page in order."""
 
     async def read() -> HistoryPage:
-        async with _client(home) as client:
+        async with reader(home) as client:
             return await client.history(key, limit=limit, offset=offset)
 
     page = asyncio.run(read())
@@ -123,7 +123,7 @@ async def _events(
     out = console()
     if not follow:
         limit = limit or 100
-    async with _client(home) as client:
+    async with reader(home) as client:
         await client.status(key)
         count, cursor = 0, after
         async with aclosing(_told(client, key, after, follow)) as told:
@@ -153,7 +153,8 @@ async def _told(client: SessionClient, key: str, after: int, follow: bool) -> As
 
 
 @asynccontextmanager
-async def _client(home: Path | None) -> AsyncIterator[SessionClient]:
+async def reader(home: Path | None) -> AsyncIterator[SessionClient]:
+    """A client that reads the store and does without the cluster."""
     from gateway.client import SessionClient
     from perdure.config import load_settings
 
@@ -179,7 +180,7 @@ def print_status(out: Console, status: SessionStatus) -> None:
         ("turns", f"{status.turns:,} in {plural(status.steps, 'step')}"),
         ("tokens", f"{tokens.total:,}: {tokens.input:,} in, {tokens.output:,} out"),
         ("cost", dollars(status.cost)),
-        ("children", str(status.children) if status.children else None),
+        ("children", f"{plural(status.children, 'run')} under way" if status.children else None),
         ("started", clock(status.started_at)),
     ):
         if value is not None:
