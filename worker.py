@@ -21,12 +21,14 @@ from temporalio.worker import Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.bindings import Bindings
+from activities.compaction import Compaction
 from activities.conclusion import Runs
 from activities.post import Post
 from activities.roster import Roster
 from activities.sessions import SessionWrites
 from activities.steps import ModelSteps
 from activities.stubs import (
+    CompactionActivities,
     RunActivities,
     SessionActivities,
     StepActivities,
@@ -65,7 +67,9 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     courier = Courier(store, settings.channels, settings.home)
     post = Post(temporal, settings.temporal.queue)
     bindings = Bindings(settings, store, roster, guard, courier, post)
-    steps: StepActivities = ModelSteps(settings, store, roster, guard)
+    compaction = Compaction(settings, store, roster, guard)
+    compactions: CompactionActivities = compaction
+    steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
     upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post)
     runs: RunActivities = Runs(settings, store, roster, guard, courier, post)
@@ -81,6 +85,7 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
             steps.take_step,
             tools.run_tool,
             tools.abandon_tool,
+            compactions.compact,
             runs.supervise,
             runs.conclude_run,
             upkeep.reconcile_runs,

@@ -12,6 +12,7 @@ from perdure.domain.keys import Kind
 from perdure.domain.labels import Label, can_flow
 from perdure.domain.messages import Frozen
 from perdure.domain.states import SessionState
+from perdure.store.session_views import SessionFigures
 from perdure.store.sessions import SessionRow
 from perdure.store.transcript import HistoryPage
 
@@ -71,10 +72,9 @@ class SessionList(Frozen):
     total: int
 
 
-def status_of(
-    row: SessionRow, settings: Settings, pending: int, *, children: int = 0
-) -> SessionStatus:
-    """A session's figures, with what its agent's settings add; `children` are runs under way."""
+def status_of(figures: SessionFigures, settings: Settings) -> SessionStatus:
+    """A session's figures, with what its agent's settings add."""
+    row = figures.row
     agent = settings.agents.get(row.agent)
     usage = row.usage
     return SessionStatus(
@@ -93,8 +93,8 @@ def status_of(
         cost=usage.cost,
         started_at=row.created_at,
         duration_ms=int((row.last_activity - row.created_at).total_seconds() * 1000),
-        children=children,
-        pending=pending,
+        children=figures.children,
+        pending=figures.pending,
     )
 
 

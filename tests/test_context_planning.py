@@ -252,18 +252,18 @@ def tool_heavy(source: random.Random, position: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("size", "messages_a_turn"),
-    [(chat, 2), (agent, 8), (tool_heavy, 4)],
+    ("size", "messages", "messages_a_turn"),
+    [(chat, 100_000, 2), (agent, 100_000, 8), (tool_heavy, 20_000, 4)],
     ids=["chat", "agent", "tools"],
 )
 def test_a_hundred_thousand_messages_cost_little_and_stay_shallow(
-    size: Callable[[random.Random, int], int], messages_a_turn: int
+    size: Callable[[random.Random, int], int], messages: int, messages_a_turn: int
 ) -> None:
     source = random.Random(1)
     items: list[Item] = []
     raw = read = calls = deepest = largest = 0
     limit = threshold_tokens(BUDGET, DEFAULTS)
-    for first in range(1, 100_001, messages_a_turn):
+    for first in range(1, messages + 1, messages_a_turn):
         turn = [
             Item(
                 f"m{seq}",
@@ -298,7 +298,7 @@ def test_a_hundred_thousand_messages_cost_little_and_stay_shallow(
                     messages=made.messages,
                 )
             ]
-    assert sum(item.messages for item in items) == 100_000
+    assert sum(item.messages for item in items) == messages
     assert read <= 1.25 * raw
     assert deepest <= 5
     assert calls <= raw / 10_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, bindparam, not_, select
 
 from perdure.context.items import Item
 from perdure.domain.labels import Label
@@ -40,6 +40,7 @@ _PAGE = (
         messages.c.epoch == bindparam("of_epoch"),
         messages.c.seq > bindparam("after"),
         messages.c.seq < bindparam("before"),
+        not_(messages.c.aside),
     )
     .order_by(messages.c.seq)
     .limit(PAGE)

@@ -198,9 +198,11 @@ def _trigrams(leaf: Leaf) -> _Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where is searched, and up to which level; None is everywhere."""
+    """Where is searched: words up to the rank `level`, in sessions up to the rank `sees`; None is
+    everywhere."""
 
     level: int
+    sees: int
     tenant: str | None = None
     session: int | None = None
     epoch: int | None = None
@@ -210,7 +212,7 @@ class Scope:
 _SEEN = """
     CROSS JOIN search_sessions AS s ON s.number = d.session
     {messages}
-    WHERE {match} d.level <= :level AND s.level <= :level
+    WHERE {match} d.level <= :level AND s.level <= :sees
       AND (:tenant IS NULL OR s.tenant = :tenant)
       AND (:session IS NULL OR d.session = :session)
       AND (:epoch IS NULL OR d.epoch = :epoch)
