@@ -256,9 +256,8 @@ class RunClient:
         return result
 
     async def _visible(self, run_id: str) -> Run:
-        run = await self._store.runs.get(run_id)
-        row = await self._store.sessions.get(run.session_key)
-        if row is None or not can_flow(row.label, self._settings.gateway.level):
+        run = await self._store.run_views.seen(run_id, self._settings.gateway.level)
+        if run is None:
             raise _no_run(run_id)
         return run
 
@@ -268,4 +267,4 @@ class RunClient:
 
 
 def _no_run(run_id: str) -> NotFound:
-    return NotFound(f"There is no run {run_id!r}.", "`perdure tree` lists what there is.")
+    return NotFound(f"There is no run {run_id[:160]!r}.", "`perdure tree` lists what there is.")

@@ -17,7 +17,7 @@ from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
-from perdure.store.runs import UNDER_WAY, Run, count, run_of, task_id
+from perdure.store.runs import Run, run_of, task_id
 from perdure.store.tables import mailbox, sessions, tool_claims
 
 #: What of a task is shown in a list, in characters.
@@ -75,9 +75,9 @@ class RunViews:
         """
         return await self._database.read(_below, session_key, recent_minutes, level, limit, offset)
 
-    async def under_way(self, session_key: str) -> int:
-        """How many runs of a session itself are under way."""
-        return await self._database.read(count, session_key, UNDER_WAY)
+    async def seen(self, run_id: str, level: Label) -> Run | None:
+        """A run, if it is at `level` at most."""
+        return await self._database.read(_seen, run_id, level)
 
     async def find_below(self, session_key: str, run_id: str) -> Run | None:
         """A run, if it is below this session."""
@@ -88,6 +88,15 @@ def find_below(connection: Connection, session_key: str, run_id: str) -> Run | N
     """A run, if it is below this session."""
     row = connection.execute(
         select(runs).where(runs.c.run_id == run_id, is_below([session_key]))
+    ).one_or_none()
+    return None if row is None else run_of(row)
+
+
+def _seen(connection: Connection, run_id: str, level: Label) -> Run | None:
+    row = connection.execute(
+        select(runs)
+        .join(sessions, sessions.c.session_key == runs.c.session_key)
+        .where(runs.c.run_id == run_id, may_see(level))
     ).one_or_none()
     return None if row is None else run_of(row)
 
