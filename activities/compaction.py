@@ -81,9 +81,11 @@ class Compaction:
         if outline is None:
             return None
         in_vain = _in_vain(outline, await self._tried_by(session_key, agent))
-        if isinstance(await self._plan(session_key, budget, outline, in_vain), Rest):
+        idle = isinstance(await self._plan(session_key, budget, outline, in_vain), Rest)
+        # Or it may be made already, and seen from the next turn on only.
+        if idle and outline.seen_tokens <= max(outline.tokens, budget):
             return None
-        return CompactionDue(budget=budget, urgent=outline.tokens > budget)
+        return CompactionDue(budget=budget, urgent=outline.seen_tokens > budget)
 
     async def sweep(self, request: CompactRequest) -> CompactOutcome:
         """What `compact` does, inside another activity that must not go on without it."""

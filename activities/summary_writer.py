@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from activities.asking import Asker
 from perdure.config.context import ContextSettings
 from perdure.context.acceptance import Flaw, judged
+from perdure.context.escaping import attribute
 from perdure.context.fallback import fallback
 from perdure.context.planning import Pass
 from perdure.context.prompts import Effort, summary_prompt
@@ -29,6 +30,11 @@ from perdure.store.sweeps import SweepState
 
 #: How an answer ends that is not all of what its model would have written.
 _UNFINISHED = frozenset({"length", "content_filter", "error"})
+
+_TOPIC = (
+    "\n\nTell only what concerns the topic between the tags, which was named by an assistant: "
+    "<topic>{topic}</topic>"
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -84,6 +90,7 @@ class SummaryWriter:
         parameters: ContextParameters,
         *,
         seconds: float,
+        about: str = "",
     ) -> Text:
         """What is to stand for `source`, the sources of `made` in order.
 
@@ -92,6 +99,7 @@ class SummaryWriter:
             source: messages for a leaf, else summaries.
             parameters: fitted to the budget of the context.
             seconds: what is left for this one; a single model call is bounded by the settings too.
+            about: a topic to which a model is to keep, if there is one.
         """
         usage = Usage()
         deadline = asyncio.get_running_loop().time() + seconds
@@ -104,7 +112,8 @@ class SummaryWriter:
             prompt = await asyncio.to_thread(
                 summary_prompt, made, readable, effort, most_tokens=parameters.leaf_chunk_tokens
             )
-            answer = await self._ask(prompt.instructions, prompt.text, deadline)
+            topic = _TOPIC.format(topic=attribute(about, 400)) if about else ""
+            answer = await self._ask(prompt.instructions + topic, prompt.text, deadline)
             if answer is None:
                 break
             usage += answer.usage

@@ -12,7 +12,7 @@ from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import Envelope
 from perdure.domain.labels import Label
 from perdure.domain.runs import EndReason
-from perdure.domain.steps import PlannedCall, SessionReset
+from perdure.domain.steps import PlannedCall, RefusedMessage, SessionReset
 
 
 class CurrentTurn(BaseModel):
@@ -46,7 +46,11 @@ class SessionState(BaseModel):
     turn: int = 0
     label: Label = Label.PUBLIC
     inbox: list[Envelope] = []
+    #: The senders of what waits, as the inbox knows them, in the order in which they are served.
+    ring: list[str] = []
     seen: list[str] = []
+    #: What came and may not come in, and is not told yet.
+    refused: list[RefusedMessage] = []
     current: CurrentTurn | None = None
     #: Turns to be taken beside the current one, which waits for them.
     asides: list[CurrentTurn] = []

@@ -36,7 +36,8 @@ class Supervisor:
         self._inbox = inbox
         self._stop = stop
         self._woken = False
-        self._resting = False
+        #: Until the session knows its past, and between two runs.
+        self._resting = True
         self._plan = Supervision()
         self._work: asyncio.Task[None] | None = None
 

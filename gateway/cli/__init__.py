@@ -18,13 +18,16 @@ from gateway.cli import (
     approvals,
     audit,
     demo,
+    listing,
     look,
     manage,
     policy,
+    search,
     settings,
     stack,
     subagents,
     talk,
+    tell,
     tree,
 )
 from gateway.cli.errors import INTERRUPTED, refuse, usage_error
@@ -37,8 +40,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for part in (
-    *(talk.app, look.app, manage.app, approvals.app, policy.app, audit.app, settings.app),
-    *(subagents.app, tree.app, stack.app, demo.app),
+    *(talk.app, tell.app, listing.app, look.app, search.app, manage.app, approvals.app),
+    *(subagents.app, tree.app, policy.app, audit.app, settings.app, stack.app, demo.app),
 ):
     app.add_typer(part)
 

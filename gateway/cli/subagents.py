@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.look import reader
+from gateway.cli.look import reading
 from gateway.cli.manage import Yes, confirm, with_client
 from gateway.cli.options import AsJson, Home, Key
 from gateway.cli.output import console, note, print_json
@@ -49,7 +49,7 @@ def subagents(
     """List the runs below a session, at every depth, each after the one that spawned it."""
 
     async def read() -> RunList:
-        async with reader(home) as client:
+        async with reading(home) as client:
             await client.status(key)
             return await client.runs.list(
                 key, recent_minutes=recent_minutes, limit=limit, offset=offset
@@ -138,7 +138,7 @@ def result(
     wait = wait or timeout is not None
 
     async def read() -> tuple[RunResult, Path | None]:
-        async with reader(home) as client:
+        async with reading(home) as client:
             found = await client.runs.result(run_id, wait=wait, timeout=timeout)
             return found, await client.runs.full_result(found.run_id)
 

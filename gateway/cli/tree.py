@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.look import reader
+from gateway.cli.look import reading
 from gateway.cli.options import AsJson, Home
 from gateway.cli.output import console, print_json
 from gateway.cli.subagents import RecentMinutes
@@ -61,7 +61,7 @@ def tree(
 async def _show(
     home: Path | None, key: str | None, asked: dict[str, Any], watch: bool, as_json: bool
 ) -> None:
-    async with reader(home) as client:
+    async with reading(home) as client:
         out = console()
         if watch and out.is_terminal and not as_json:
             await _watch(client, key, asked)

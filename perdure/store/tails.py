@@ -14,14 +14,15 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from perdure.context.assembly import View
+from perdure.context.asides import side_thread
+from perdure.context.assembly import NO_RESULT, View
 from perdure.context.groups import Groups
 from perdure.context.summaries import Summary
 from perdure.domain.messages import Message
 from perdure.store.database import Database
 from perdure.store.rows import message_of
 from perdure.store.summaries import in_context, seen_by, uncovered
-from perdure.store.tables import messages
+from perdure.store.tables import messages, sessions
 from perdure.store.turns import Begun
 
 #: Messages fetched at a time while a tail is filled.
@@ -45,6 +46,7 @@ _ASIDE = (
     )
     .order_by(messages.c.seq)
 )
+_SESSION = select(sessions).where(sessions.c.session_key == bindparam("key"))
 _NEWER = _OF_EPOCH.order_by(messages.c.seq)
 _NEWEST = _OF_EPOCH.order_by(messages.c.seq.desc()).limit(PAGE)
 _OLDER = _NEWEST.where(messages.c.seq < bindparam("before"))
@@ -102,8 +104,15 @@ class Tails:
         if exchange is None:
             return View(tail.summaries, tail.groups, tail.cut)
         aside = await self._database.read(_aside, session_key, begun.epoch, exchange)
-        both = sorted((*tail.groups.messages(0), *aside), key=lambda message: message.seq)
+        # The call that is open has a placeholder here, and a better one on the side thread.
+        main = [one for one in tail.groups.messages(0) if one.text != NO_RESULT]
+        both = side_thread([*main, *aside], exchange)
         return View(tail.summaries, Groups(both), tail.cut)
+
+    async def look(self, session_key: str, budget: int) -> View | None:
+        """What the next turn of a session would see so far, read anew: for readers that take no
+        step. None when there is no such session."""
+        return await self._database.read(_next, session_key, budget)
 
     async def newest(
         self, session_key: str, begun: Begun, *, budget: int, turn: int
@@ -111,6 +120,15 @@ class Tails:
         """The raw messages of `view`."""
         view = await self.view(session_key, begun, budget=budget, turn=turn)
         return view.groups.messages(0)
+
+
+def _next(connection: Connection, session_key: str, budget: int) -> View | None:
+    session = connection.execute(_SESSION, {"key": session_key}).one_or_none()
+    if session is None:
+        return None
+    begun = Begun(attempt=1, epoch=session.epoch, message_count=session.message_count)
+    tail = _read(connection, session_key, begun, budget, session.turn + 1)
+    return View(tail.summaries, tail.groups, tail.cut)
 
 
 def _aside(connection: Connection, session_key: str, epoch: int, exchange: str) -> list[Message]:
