@@ -6,6 +6,7 @@ Invariant: it shows what it is told and judges nothing; figures come from the re
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 
 from rich.cells import set_cell_size
 from rich.console import Console
@@ -42,10 +43,10 @@ class Silence:
     def note(self, text: str) -> None:
         """Nothing."""
 
-    def asked(self, text: str, sender: str | None) -> None:
+    def asked(self, session_key: str, text: str, sender: str | None) -> None:
         """Nothing."""
 
-    def item(self, item: LiveItem) -> None:
+    def item(self, session_key: str, item: LiveItem) -> None:
         """Nothing."""
 
     def beside(self, name: str, item: LiveItem) -> None:
@@ -57,7 +58,8 @@ class DemoView:
 
     def __init__(self, out: Console, settings: Settings) -> None:
         self._out = out
-        self._view = TurnView(out)
+        #: One for each session, since each has its own turns; and one for notes.
+        self._views: defaultdict[str, TurnView] = defaultdict(lambda: TurnView(out))
         self._beside = Beside()
         self._began = time.monotonic()
         self._chapters = 0
@@ -82,7 +84,7 @@ class DemoView:
     def chapter(self, title: str) -> None:
         """A headline."""
         self._chapters += 1
-        self._view.end_line()
+        self._turn_to()
         self._out.print()
         self._out.print(f"{self._chapters}. {title}", style=_TITLE)
         self._out.print()
@@ -90,34 +92,36 @@ class DemoView:
     def note(self, text: str) -> None:
         """A line with the time, red for a kill."""
         style = BAD if text.startswith("✗") else WARN
-        self._view.note(f"{time.monotonic() - self._began:.1f} s · {text}", style)
+        self._turn_to().note(f"{time.monotonic() - self._began:.1f} s · {text}", style)
 
-    def asked(self, text: str, sender: str | None) -> None:
-        """What the agent was asked: words in full, directives as far as the line goes."""
-        self._view.end_line()
+    def asked(self, session_key: str, text: str, sender: str | None) -> None:
+        """What a session was asked: words in full, directives as far as the line goes."""
+        self._turn_to(session_key)
         if sender is not None:
-            self._out.print(Text(f"‹ from {sender}: {one_line(words_of(text), _WORDS)}", DIM))
+            self._out.print(Text(f"‹ {sender}: {one_line(words_of(text), _WORDS)}", DIM))
             return
         mark = "› "
         for line in printable(text).split("\n"):
-            style = DIM if is_directive(line) else _TITLE
-            self._out.print(Text(mark + self._cut(line), style))
+            if is_directive(line):
+                self._out.print(Text(mark + self._cut(line), DIM))
+            else:
+                self._out.print(Text(mark + line, _TITLE))
             mark = "  "
 
-    def item(self, item: LiveItem) -> None:
-        """What the agent does."""
-        self._view.show(item)
+    def item(self, session_key: str, item: LiveItem) -> None:
+        """What a session does."""
+        self._turn_to(session_key).show(item)
 
     def beside(self, name: str, item: LiveItem) -> None:
         """What somebody else does, in one line where there is something to tell."""
         line = self._beside.told(name, item)
         if line is not None:
-            self._view.end_line()
+            self._turn_to()
             self._out.print(Text(line, DIM))
 
     def report(self, report: Report) -> None:
         """The runs, the report, the checks, the verdict."""
-        self._view.end_line()
+        self._turn_to()
         if report.runs:
             self._headline("What became of every run")
             print_table(self._out, _runs(report))
@@ -136,6 +140,13 @@ class DemoView:
         held = sum(check.held for check in report.checks)
         verdict = f"{held} of {len(report.checks)} promises were held, in {report.seconds:g} s."
         self._out.print(verdict, style=GOOD if report.held else BAD)
+
+    def _turn_to(self, session_key: str = "") -> TurnView:
+        """The view of a session, or that of notes, when no other one has a line open."""
+        for key, view in self._views.items():
+            if key != session_key:
+                view.end_line()
+        return self._views[session_key]
 
     def _cut(self, line: str) -> str:
         room = max(20, self._out.width - 3)

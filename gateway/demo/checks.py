@@ -21,10 +21,11 @@ from perdure.domain.messages import Role
 from perdure.domain.runs import EndReason
 from perdure.domain.states import EventKind, ToolStatus, TurnState
 
-#: What a plain turn and a step with tools may take of Temporal's history, on average, all that
-#: comes of kills, waits, summaries and messages sent again included: 2.5 KB, and 4 MB for 400 turns
-#: of two steps.
-PLAIN_TURN_BYTES = 2_500
+#: What a turn and a step may take of Temporal's history, on average, all that comes of kills, waits
+#: and messages sent again included: 2.5 KB for a plain turn, and 500 bytes for its share of
+#: summaries, which a window as small as the archive's makes every few turns; 4 MB for 400 turns
+#: with tools, of two steps each.
+PLAIN_TURN_BYTES = 3_000
 TOOL_STEP_BYTES = 5_000
 
 

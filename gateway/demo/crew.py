@@ -36,12 +36,12 @@ class Narrator(Protocol):
     def note(self, text: str) -> None:
         """Something happened beside the conversation."""
 
-    def asked(self, text: str, sender: str | None) -> None:
-        """The agent of the chapter takes this message; what it does follows as items. `sender` is
-        the session that it came from, None for a person."""
+    def asked(self, session_key: str, text: str, sender: str | None) -> None:
+        """A session takes this message; what it does follows as items. `sender` is the session
+        that it came from, None for a person."""
 
-    def item(self, item: LiveItem) -> None:
-        """The agent did something."""
+    def item(self, session_key: str, item: LiveItem) -> None:
+        """Something happened in a session that is shown."""
 
     def beside(self, name: str, item: LiveItem) -> None:
         """Somebody who is called `name` did something meanwhile."""
@@ -72,7 +72,7 @@ class Crew:
             async for item in live:
                 if item.type == "turn_started":
                     await self._tell_message(session_key, item.message_id)
-                self.tell.item(item)
+                self.tell.item(session_key, item)
                 if item.type == "turn_ended":
                     self._told[item.result.message_id].set()
 
@@ -85,7 +85,7 @@ class Crew:
     async def _tell_message(self, session_key: str, message_id: str) -> None:
         message = await self.client.store.transcript.message(session_key, message_id)
         if message is not None:
-            self.tell.asked(message.text, message.from_session)
+            self.tell.asked(session_key, message.text, message.from_session)
 
     # Saying ----------------------------------------------------------------------------------
 

@@ -56,7 +56,8 @@ class Delegating:
             return
         match event.kind:
             case EventKind.RUN_STARTED:
-                self._crew.tell.note(f"{_name(run)} begins: {run.run_id}")
+                how = "begins" if run.follows is None else "goes on with that"
+                self._crew.tell.note(f"{_name(run)} {how}: {run.run_id}")
             case EventKind.RUN_ENDED:
                 self._crew.tell.note(f"{_name(run)} has ended: {event.payload['reason']}")
 

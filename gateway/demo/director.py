@@ -101,7 +101,7 @@ class Director:
         await telling.refuse(crew, story)
         asked, approval = await telling.ask(crew, story)
 
-        crew.tell.chapter("One run is steered, one is killed and spawned anew; then all dies")
+        crew.tell.chapter("One run is steered, one is killed and spawned anew; then Temporal dies")
 
         async def at_work() -> tuple[str, ...]:
             return (LEAD, CLERK, *await delegating.under_way())
@@ -117,8 +117,11 @@ class Director:
             await crew.answered(report, LEAD)
         await self._dictation.tell()
 
+        if story.settling is None:
+            crew.left_out.append("the exchange of agents: it needs the rehearsal model")
+            return
         crew.tell.chapter("Two agents settle a date, and a third would close the ring")
-        await settling.play(crew, story)
+        await settling.play(crew, story.settling)
 
     async def _settle(self) -> None:
         """Wait until all that was sent is answered, and Temporal's history has caught up."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.cli.words import plural
 from gateway.demo.cast import name_of
 from gateway.demo.delegated import Delegated
 from gateway.demo.evidence import Evidence
@@ -54,12 +53,16 @@ def _happened(evidence: Evidence, run: Delegated) -> Iterator[str]:
     elif any(other.end_reason is EndReason.KILLED for other in same[: same.index(run)]):
         yield "spawned anew"
     if again := sum(step.attempts - 1 for step in steps if step.attempts):
-        yield f"{plural(again, 'model call')} cut by SIGKILL, and made again"
+        yield f"{_count(again, 'model call')} cut by SIGKILL, and made again"
     if reused := sum(step.reused for step in steps):
-        yield f"{plural(reused, 'answer')} found committed after SIGKILL, and not paid again"
+        yield f"{_count(reused, 'answer')} found committed after SIGKILL, and not paid again"
     if steered:
         yield "steered: its successor does something else"
     elif run.end_reason is EndReason.KILLED:
         yield "killed in a model call that did not come back"
     elif run.end_reason is EndReason.COMPLETED:
         yield "result handed over"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

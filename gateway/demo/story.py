@@ -44,7 +44,7 @@ class Story(Frozen):
     first: str
     #: To the archive, in the end.
     recall: str
-    #: None when the model has to be told word for word.
+    #: None for a model that is not told word for word what to say, and so closes no ring.
     settling: Settling | None
     #: From the start of the fatal step's model call to the kill of Temporal.
     outage_after: float

@@ -26,11 +26,12 @@ def results(evidence: Evidence) -> Check:
     """Every run has ended, and its result came to its parent once."""
     runs = evidence.delegation.runs
     steered = {run.follows for run in runs if run.follows is not None}
-    owed = {run.run_id for run in runs} - steered
+    owed = {run.session_key for run in runs if run.run_id not in steered}
+    children = {run.session_key for run in runs}
     came = Counter(
-        said.id.removeprefix("result_")
+        said.from_session
         for said in evidence.said
-        if said.role is Role.USER and said.id.startswith("result_")
+        if said.role is Role.USER and said.from_session in children
     )
     answers = _answers(evidence)
     completed = [run for run in runs if run.end_reason is EndReason.COMPLETED]
