@@ -182,9 +182,9 @@ def touched_results(home: Path) -> None:
 
 
 _RESULT = f"session_key = '{LEAD}' AND id LIKE 'result_%'"
-_DOUBLED = f"""INSERT INTO messages SELECT session_key, seq + 10000, id || ' ', epoch, turn, step,
-role, text, tool_calls, tool_call_id, tool_name, from_session, label, tokens, at, raw, exchange,
-aside FROM messages WHERE {_RESULT} LIMIT 1"""
+_DOUBLED = f"""UPDATE messages SET from_session =
+(SELECT from_session FROM messages WHERE {_RESULT} LIMIT 1)
+WHERE session_key = '{LEAD}' AND role = 'user' AND turn = 1"""
 _LOST = f"DELETE FROM messages WHERE {_RESULT} AND text LIKE '%completed%'"
 _ALLOWED = f"""UPDATE messages SET text = '{{"status": "replied"}}'
 WHERE session_key = '{PRINTER}' AND tool_name = 'sessions_send'"""

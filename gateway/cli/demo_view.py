@@ -21,7 +21,7 @@ from gateway.cli.words import one_line, printable
 from gateway.demo.directives import is_directive, words_of
 from gateway.demo.performance import Report
 from gateway.demo.stage import models_of
-from gateway.live import LiveItem
+from gateway.live import LiveItem, RunChanged
 from gateway.local import StackInfo
 from perdure.config import Settings
 from perdure.models import REHEARSAL
@@ -109,8 +109,9 @@ class DemoView:
             mark = "  "
 
     def item(self, session_key: str, item: LiveItem) -> None:
-        """What a session does."""
-        self._turn_to(session_key).show(item)
+        """What a session does; its runs are told of by their names."""
+        if not isinstance(item, RunChanged):
+            self._turn_to(session_key).show(item)
 
     def beside(self, name: str, item: LiveItem) -> None:
         """What somebody else does, in one line where there is something to tell."""
