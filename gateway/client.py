@@ -16,6 +16,7 @@ from ulid import ULID
 from gateway.admission import Admission
 from gateway.approving import decide
 from gateway.connection import connect
+from gateway.contexts import ContextClient
 from gateway.looking import Looking, no_session
 from gateway.reading import turn_for_people
 from gateway.runs import RunClient
@@ -60,6 +61,8 @@ class SessionClient:
         self._admission = Admission(settings, store, self._workflows)
         #: The runs of sub-agents.
         self.runs = RunClient(settings, store, lambda: self.temporal)
+        #: What models are given of sessions, and the summaries it is made of.
+        self.context = ContextClient(settings, store)
 
     @classmethod
     @asynccontextmanager

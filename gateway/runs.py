@@ -16,6 +16,7 @@ from ulid import ULID
 
 from activities.looking_after import NotRunning, Steering, SteerResult
 from activities.post import Post
+from gateway.looking import no_session
 from perdure.config import Settings
 from perdure.delegation.results import RunResult
 from perdure.domain.envelopes import Envelope, Sender
@@ -111,9 +112,7 @@ class RunClient:
             offset=offset,
         )
         if session_key is not None and not forest.sessions:
-            raise NotFound(
-                f"There is no session {session_key}.", "`perdure sessions` lists what there is."
-            )
+            raise no_session(session_key)
         return forest
 
     async def trees(

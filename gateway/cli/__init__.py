@@ -17,6 +17,7 @@ from typer.main import get_command
 from gateway.cli import (
     approvals,
     audit,
+    context,
     demo,
     listing,
     look,
@@ -41,7 +42,16 @@ app = typer.Typer(
 )
 for part in (
     *(talk.app, tell.app, listing.app, look.app, search.app, manage.app, approvals.app),
-    *(subagents.app, tree.app, policy.app, audit.app, settings.app, stack.app, demo.app),
+    *(
+        subagents.app,
+        tree.app,
+        context.app,
+        policy.app,
+        audit.app,
+        settings.app,
+        stack.app,
+        demo.app,
+    ),
 ):
     app.add_typer(part)
 

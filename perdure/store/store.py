@@ -9,6 +9,7 @@ from perdure.store.approvals import Approvals
 from perdure.store.audit import AuditTrail
 from perdure.store.claims import Claims
 from perdure.store.context_search import ContextSearch
+from perdure.store.context_views import ContextViews
 from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
@@ -56,6 +57,7 @@ class Store:
         self.nodes = Nodes(database)
         self.context_search = ContextSearch(database)
         self.outlines = Outlines(database)
+        self.context_views = ContextViews(database)
         self.views = SessionViews(database)
         self.search = Search(database)
         self.search_summaries = SearchSummaries(database)
