@@ -23,12 +23,14 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.bindings import Bindings
 from activities.compaction import Compaction
 from activities.conclusion import Runs
+from activities.exchanges import Messaging
 from activities.post import Post
 from activities.roster import Roster
 from activities.sessions import SessionWrites
 from activities.steps import ModelSteps
 from activities.stubs import (
     CompactionActivities,
+    ExchangeActivities,
     RunActivities,
     SessionActivities,
     StepActivities,
@@ -66,9 +68,11 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     guard = Guard(settings)
     courier = Courier(store, settings.channels, settings.home)
     post = Post(temporal, settings.temporal.queue)
-    bindings = Bindings(settings, store, roster, guard, courier, post)
     compaction = Compaction(settings, store, roster, guard)
     compactions: CompactionActivities = compaction
+    messaging = Messaging(settings, store, post)
+    exchanges: ExchangeActivities = messaging
+    bindings = Bindings(settings, store, roster, guard, courier, post, messaging)
     steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
     upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post)
@@ -86,6 +90,8 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
             tools.run_tool,
             tools.abandon_tool,
             compactions.compact,
+            exchanges.reply,
+            exchanges.refuse,
             runs.supervise,
             runs.conclude_run,
             upkeep.reconcile_runs,

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from activities.context_tools import ContextTools
 from activities.delegation import Delegation
+from activities.exchanges import Messaging
 from activities.looking_after import LookingAfter
 from activities.post import Post
 from activities.roster import Roster
@@ -28,6 +29,7 @@ from perdure.store import Store
 from perdure.tools import ToolContext, ToolSpec
 from perdure.tools.context import CtxExpand, CtxInspect, CtxSearch, Summarize
 from perdure.tools.message import Message
+from perdure.tools.messaging import EndExchange, SessionsSend
 from perdure.tools.policy import SimulateToolCall
 from perdure.tools.sessions import SessionSearch, SessionsHistory, SessionsList, SessionStatus
 from perdure.tools.subagents import SessionsSpawn, Subagents
@@ -56,6 +58,7 @@ class Bindings:
         guard: Guard,
         courier: Courier,
         post: Post,
+        messaging: Messaging,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -66,6 +69,7 @@ class Bindings:
         self._context_tools = ContextTools(settings, store, roster, guard, self.workspace)
         self._delegation = Delegation(settings, store, roster, guard)
         self._looking_after = LookingAfter(settings, store, post)
+        self._messaging = messaging
 
     async def call(self, request: ToolRequest, spec: ToolSpec, arguments: BaseModel) -> Any:
         """The tool's result, of any type that has a JSON form.
@@ -91,6 +95,10 @@ class Bindings:
                 return await self._looking_after.do(request, arguments)
             case SessionStatus() | SessionsList() | SessionsHistory() | SessionSearch():
                 return await self._session_tools.do(request, arguments)
+            case SessionsSend():
+                return await self._messaging.send(request, arguments)
+            case EndExchange():
+                return await self._messaging.end_exchange(request)
         operation = getattr(self.workspace(request), spec.name)
         return await asyncio.to_thread(operation, **arguments.model_dump())
 

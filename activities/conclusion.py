@@ -29,6 +29,7 @@ from perdure.domain.runs import EndReason, RunState, status_of
 from perdure.domain.states import TurnState
 from perdure.domain.steps import StepRequest
 from perdure.guard import Guard
+from perdure.sending import terms_of
 from perdure.store import Store
 from perdure.store.clock import now
 from perdure.store.runs import Address, Run
@@ -63,7 +64,7 @@ class Runs:
         """What there is to do for the runs of a session."""
         return await self._store.supervision.plan(
             request,
-            self._settings.limits,
+            terms_of(self._settings),
             lambda agent: may_spawn(self._settings, request.agent, agent),
         )
 

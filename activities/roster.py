@@ -28,6 +28,13 @@ class Member:
     toolbox: Toolbox
     packet: SpawnPacket | None = None
 
+    def offered(self, aside: bool) -> Toolbox:
+        """The tools of a turn: one that is taken aside while a call waits may not wait itself."""
+        if not aside:
+            return self.toolbox
+        specs = {name: spec for name, spec in self.toolbox.specs.items() if not spec.resumable}
+        return Toolbox(specs=specs, users=self.toolbox.users)
+
 
 class Roster:
     """Finds the member that answers in a session."""

@@ -105,9 +105,9 @@ class ModelSteps:
         taken = request.step - 1 if member.packet is None else begun.step_count
         if taken >= max_steps:
             return _step_limit(agent, max_steps)
-        offered = _offered(request, member.toolbox)
+        offered = member.offered(request.aside)
         context = await self._contexts.of(request, begun, agent, offered)
-        prompt = await self._prompt(request, begun, agent, context)
+        prompt = await self._prompt(request, begun, member, context)
         releasable = self._guard.releasable(request)
         stream = Stream(self._store, request, begun.attempt, releasable)
         try:
@@ -147,16 +147,17 @@ class ModelSteps:
         return withheld, list(judged.entries)
 
     async def _prompt(
-        self, request: StepRequest, begun: Begun, agent: AgentSettings, context: Assembled
+        self, request: StepRequest, begun: Begun, member: Member, context: Assembled
     ) -> Prompt:
         transcript, entries = self._guard.context(request, context.messages)
         if entries:
             await self._store.record(*entries)
         return Prompt(
-            instructions=agent.instructions,
+            instructions=member.agent.instructions,
             transcript=transcript,
             tools=context.offers,
             attempt=begun.attempt,
+            parent=None if member.packet is None else member.packet.parent_key,
         )
 
     def _chain(self, agent: AgentSettings) -> ModelChain:
@@ -189,7 +190,9 @@ class ModelSteps:
 
     async def _give_up(self, request: StepRequest, error: PerdureError) -> StepOutcome:
         end = TurnEnd(
-            **request.model_dump(include={"session_key", "turn", "message_id", "label"}),
+            **request.model_dump(
+                include={"session_key", "turn", "message_id", "label", "exchange", "aside"}
+            ),
             state=TurnState.FAILED,
             reason=error.refusal,
         )
@@ -223,14 +226,6 @@ def _plan(position: int, call: ToolCall, toolbox: Toolbox, tool_timeout: float) 
     timeout = spec.timeout or tool_timeout
     lane = spec.lane_of(call.arguments)
     return PlannedCall(call=position, tool=spec.name, lane=lane, timeout=timeout)
-
-
-def _offered(request: StepRequest, toolbox: Toolbox) -> Toolbox:
-    """The tools of a turn: one that is taken aside while a call waits may not wait itself."""
-    if not request.aside:
-        return toolbox
-    specs = {name: spec for name, spec in toolbox.specs.items() if not spec.resumable}
-    return Toolbox(specs=specs, users=toolbox.users)
 
 
 def _step_limit(agent: AgentSettings, max_steps: int) -> StepAnswer:

@@ -15,6 +15,7 @@ from perdure.domain.delegation import Conclude, Concluded, Supervise, Supervisio
 from perdure.domain.steps import (
     ExchangeTurn,
     OpenSession,
+    RefusedMessage,
     SessionClose,
     SessionProfile,
     SessionReset,
@@ -93,6 +94,11 @@ class ExchangeActivities(Protocol):
     @activity.defn
     async def reply(self, turn: ExchangeTurn) -> None:
         """Record that a message has its answer, and wake the session that waits for it."""
+        ...
+
+    @activity.defn
+    async def refuse(self, refused: RefusedMessage) -> None:
+        """Drop a message that may not come in, and wake the session that waits for its answer."""
         ...
 
 

@@ -17,7 +17,9 @@ from gateway.admission import Admission
 from gateway.approving import decide
 from gateway.connection import connect
 from gateway.looking import Looking, no_session
+from gateway.reading import turn_for_people
 from gateway.runs import RunClient
+from gateway.telling import Telling
 from gateway.workflows import SessionWorkflows
 from perdure.config import Settings
 from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
@@ -28,6 +30,7 @@ from perdure.domain.errors import (
     TimedOut,
     Unavailable,
 )
+from perdure.domain.exchanges import ExchangeResult, Mode
 from perdure.domain.ids import new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label
@@ -164,7 +167,7 @@ class SessionClient:
         """
         cursor = await self.store.outbox.newest_id()
         waits = await self.store.mailbox.holds(session_key, message_id)
-        result = await self.store.transcript.turn_of(session_key, message_id)
+        result = await self._turn_of(session_key, message_id)
         if result is None and not waits:
             raise NotFound(
                 f"No message {message_id} waits for the session {session_key}.",
@@ -178,6 +181,36 @@ class SessionClient:
                 return await self._await_turn(session_key, message_id, cursor)
         except TimeoutError as error:
             raise _timed_out(session_key, message_id, timeout, delivered=True) from error
+
+    async def tell(
+        self,
+        from_key: str,
+        to_key: str,
+        text: str,
+        *,
+        mode: Mode = Mode.FIRE_AND_FORGET,
+        timeout: float = 60.0,
+        max_turns: int = 3,
+    ) -> ExchangeResult:
+        """Let one session say something to another, as its tool `sessions_send` would.
+
+        The message is the first session's, at its label. What `wait` waits for comes back here and
+        not to that session; the answers of a `ping-pong` are carried from one to the other by this
+        call, as messages of their own, and end with it.
+
+        `timeout` is seconds for all of it, `max_turns` those of a ping-pong after the first answer.
+
+        Raises:
+            NotFound: when there is no such session, or the first may not see the second.
+            Denied: when the second may not know what the first does.
+            LimitExceeded, InvalidArgument, Unavailable: as `send` does.
+        """
+        sender = await self._known(from_key)
+        telling = Telling(
+            self.settings, self.store, self._admission, self._await_turn, mode, timeout
+        )
+        target = str(SessionKey.parse(to_key))
+        return await telling.tell(from_key, target, text, sender.label, max_turns)
 
     async def interrupt(self, session_key: str) -> int | None:
         """Stop the turn under way and keep what it has; its number, or None when none runs.
@@ -353,6 +386,10 @@ class SessionClient:
 
     # Parts -----------------------------------------------------------------------------------
 
+    async def _turn_of(self, session_key: str, message_id: str) -> TurnResult | None:
+        level = self.settings.gateway.level
+        return await turn_for_people(self.store, level, session_key, message_id)
+
     async def _known(self, session_key: str) -> SessionRow:
         SessionKey.parse(session_key)
         row = await self.store.sessions.get(session_key)
@@ -374,7 +411,7 @@ class SessionClient:
             after,
             lambda event: event.kind in ends and event.payload["message_id"] == message_id,
         )
-        result = await self.store.transcript.turn_of(session_key, message_id)
+        result = await self._turn_of(session_key, message_id)
         if event.kind is EventKind.MESSAGE_DROPPED or result is None:
             raise NotFound(
                 f"The message {message_id} was discarded before its turn "

@@ -14,14 +14,15 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from activities.stubs import SessionActivities
-from perdure.domain.envelopes import Envelope, Ticket
-from perdure.domain.errors import PerdureError
+from perdure.domain.envelopes import Envelope, SenderKind, Ticket
+from perdure.domain.errors import Code, PerdureError
 from perdure.domain.labels import Label
 from perdure.domain.runs import EndReason
 from perdure.domain.steps import OpenSession, SessionClose, SessionProfile, SessionReset
 from workflows import view
 from workflows.compaction import Compaction
 from workflows.inbox import Inbox
+from workflows.refusals import Refusals
 from workflows.state import CurrentTurn, SessionState, SessionStatus
 from workflows.stored import write
 from workflows.supervisor import Supervisor
@@ -40,6 +41,7 @@ class Conversation:
         self._inbox = Inbox(state)
         self._supervisor = Supervisor(state, self._inbox, self._stop)
         self._compaction = Compaction(state)
+        self._refusals = Refusals(state)
         self._engine = TurnEngine(state, self._inbox, self._supervisor)
         self._turns = self._updates = self._signals = 0
 
@@ -49,13 +51,15 @@ class Conversation:
         while True:
             await workflow.wait_condition(self._has_work)
             if self._rollover_due():
-                await self._supervisor.rest()
+                await self._rest()
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 workflow.continue_as_new(self._state)
             if self._state.resets:
                 await self._reset()
             elif self._state.current or self._state.inbox:
                 await self._turn()
+            elif self._state.stop is not None:
+                await self._stopped()
             elif await self._close():
                 return
 
@@ -85,19 +89,21 @@ class Conversation:
     def deliver(self, *arguments: Any) -> None:
         """`admit(envelope)` for senders that wait for no ticket, such as other sessions.
 
-        There is nobody to answer, and an exception would wedge the session for ever: what is
-        malformed or may not come in is dropped with a line in the log.
+        An exception would wedge the session for ever: what is malformed is dropped with a line
+        in the log, what may not come in is refused.
         """
         self._signals += 1
         try:
             (argument,) = arguments
             envelope = Envelope.model_validate(argument)
-            self._inbox.check(envelope)
-            self._inbox.admit(envelope)
         except ValueError:
             workflow.logger.warning("dropped a signal that holds no envelope")
+            return
+        try:
+            self._inbox.check(envelope)
+            self._inbox.admit(envelope)
         except PerdureError as error:
-            workflow.logger.warning("dropped an envelope: %s", error)
+            self._refuse(envelope, error.code)
 
     @workflow.update
     async def interrupt(self) -> int | None:
@@ -128,13 +134,17 @@ class Conversation:
         Never waits: the reset is done when the outbox says so, with `request_id`.
         """
         self._updates += 1
+        dropped = self._inbox.clear()
         self._state.resets.append(
             SessionReset(
                 session_key=self._state.session_key,
                 request_id=request_id,
-                dropped=tuple(self._inbox.clear()),
+                dropped=tuple(envelope.message_id for envelope in dropped),
             )
         )
+        for envelope in dropped:
+            if envelope.exchange is not None:
+                self._refusals.add(envelope, "reset")
         self._engine.interrupt()
 
     @reset.validator
@@ -177,7 +187,14 @@ class Conversation:
         state = self._state
         # Runs in the queue are given their place, or their time is over, before it closes.
         closing = state.closing and not self._supervisor.plan.queued
-        return bool(state.resets or state.current or state.inbox or closing or self._rollover_due())
+        return bool(
+            state.resets
+            or state.current
+            or state.inbox
+            or state.stop
+            or closing
+            or self._rollover_due()
+        )
 
     def _rollover_due(self) -> bool:
         if self._compaction.under_way:
@@ -210,6 +227,7 @@ class Conversation:
             self._take_over(profile.pending)
         self._opened(profile)
         self._supervisor.open(profile)
+        self._refusals.open()
         view.show(state, "idle", self._supervisor.plan)
 
     def _take_over(self, pending: Sequence[Envelope]) -> None:
@@ -220,7 +238,14 @@ class Conversation:
             refused = self._inbox.take_over(())
             self._discard(pending)
         for envelope in refused:
-            workflow.logger.warning("dropped the envelope %s: its label", envelope.message_id)
+            self._refuse(envelope, Code.DENIED)
+
+    def _refuse(self, envelope: Envelope, reason: Code) -> None:
+        # What a person or a program sends is theirs to take back.
+        if envelope.sender.kind is SenderKind.SESSION:
+            self._refusals.add(envelope, reason)
+        else:
+            workflow.logger.warning("dropped %s: %s", envelope.message_id, reason)
 
     def _discard(self, pending: Sequence[Envelope]) -> None:
         # The reset came before the past was known, and meant it too.
@@ -235,6 +260,9 @@ class Conversation:
 
     def _stop(self, reason: EndReason) -> None:
         """The run that this session is has to stop; a session that is no run has none."""
+
+    async def _stopped(self) -> None:
+        """The run that this session is has to stop, and no turn is under way."""
 
     async def _turn_ended(self, current: CurrentTurn) -> None:
         """A turn has come to its end, and nothing else was begun."""
@@ -255,9 +283,11 @@ class Conversation:
                 self._engine.rest()
 
     async def _reset(self) -> None:
-        if self._state.current is not None:
+        current = self._state.current
+        if current is not None:
             # Interrupted already: this only ends it.
             await self._engine.run(yield_when=self._rollover_due)
+            await self._turn_ended(current)
         reset = self._state.resets[0]
         await write(SessionActivities.reset_session, reset, "reset")
         self._state.resets.remove(reset)
@@ -269,13 +299,17 @@ class Conversation:
         # A `close` that comes during the write waits for an event of its own.
         self._state.closing = False
         await write(SessionActivities.close_session, request, "close")
-        await self._supervisor.rest()
-        if self._state.inbox or self._state.resets or self._state.closing:
+        await self._rest()
+        if self._state.inbox or self._state.resets or self._state.closing or self._state.woken:
             await self._open()
             return False
         self._engine.close()
         view.show(self._state, "closed", self._supervisor.plan)
         return True
+
+    async def _rest(self) -> None:
+        await self._supervisor.rest()
+        await self._refusals.rest()
 
 
 def _refused(error: PerdureError) -> ApplicationError:

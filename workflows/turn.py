@@ -43,6 +43,7 @@ from perdure.domain.steps import (
     ToolRequest,
     TurnEnd,
     Waiting,
+    WaitsFor,
 )
 from workflows import view
 from workflows.inbox import Inbox
@@ -87,6 +88,8 @@ class TurnEngine:
         self._attribute = view.StateAttribute()
         self._in_flight: set[workflow.ActivityHandle[Any]] = set()
         self._woken = False
+        #: Whether the turn waits for another session.
+        self._asking = False
         #: Set from the session's profile before the first turn of a run.
         self.profile: SessionProfile
 
@@ -143,6 +146,10 @@ class TurnEngine:
                 return False
         if not ended:
             await self._end(current, TurnState.INTERRUPTED, INTERRUPTED)
+            if self._asking:
+                # An answer may be there that the turn has not read: now it is a late one.
+                self._asking = False
+                self._supervisor.look_again()
         if current.envelope.exchange is not None and not current.aside:
             await self._reply(current)
         return True
@@ -199,6 +206,7 @@ class TurnEngine:
             asked = [outcome.aside for outcome in outcomes if outcome.aside]
             for envelope in asked:
                 self._state.turn += 1
+                self._take_in(envelope.label)
                 self._state.asides.append(
                     CurrentTurn(turn=self._state.turn, envelope=envelope, aside=True)
                 )
@@ -222,6 +230,7 @@ class TurnEngine:
         tools = ", ".join(sorted({planned.tool for planned in current.calls}))
         on = ", ".join(sorted({one.on for one in waiting}))
         self._show(f"waiting for {on} ({tools}) · turn {current.turn}")
+        self._asking = any(one.on is WaitsFor.REPLY for one in waiting)
         seconds = min(one.seconds for one in waiting)
         with contextlib.suppress(asyncio.TimeoutError):
             await workflow.wait_condition(
@@ -284,6 +293,7 @@ class TurnEngine:
             step=current.step,
             call=planned.call,
             label=self._state.label,
+            aside=current.aside,
         )
         timeout = timedelta(seconds=planned.timeout) + TOOL_GRACE
         summary = view.tool_summary(current, planned.tool)

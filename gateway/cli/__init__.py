@@ -26,6 +26,7 @@ from gateway.cli import (
     settings,
     stack,
     talk,
+    tell,
 )
 from gateway.cli.errors import INTERRUPTED, refuse, usage_error
 from perdure.domain.errors import PerdureError
@@ -37,8 +38,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for part in (
-    *(talk.app, listing.app, look.app, search.app, manage.app, approvals.app, policy.app),
-    *(audit.app, settings.app, stack.app, demo.app),
+    *(talk.app, tell.app, listing.app, look.app, search.app, manage.app, approvals.app),
+    *(policy.app, audit.app, settings.app, stack.app, demo.app),
 ):
     app.add_typer(part)
 

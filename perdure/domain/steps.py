@@ -106,7 +106,7 @@ class StepOutcome(Frozen):
 
 
 class ToolRequest(Frozen):
-    """Run the `call`-th tool call of a committed step."""
+    """Run the `call`-th tool call of a committed step, of a turn that may be taken `aside`."""
 
     session_key: str
     agent: str
@@ -114,6 +114,7 @@ class ToolRequest(Frozen):
     step: int
     call: int
     label: Label = Label.PUBLIC
+    aside: bool = False
 
 
 class WaitsFor(StrEnum):
@@ -177,6 +178,15 @@ class ExchangeTurn(Frozen):
     message_id: str
     exchange: str
     label: Label
+
+
+class RefusedMessage(Frozen):
+    """A message of another session that was announced and may not come in."""
+
+    session_key: str
+    message_id: str
+    exchange: str | None = None
+    reason: str
 
 
 class SessionReset(Frozen):

@@ -17,6 +17,7 @@ from perdure.domain.messages import Frozen, Usage
 from perdure.domain.states import EventKind, SessionState
 from perdure.domain.steps import OpenSession, RunProfile, SessionReset
 from perdure.store import mailbox
+from perdure.store.arrivals import expects
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.run_profiles import has_runs, run_profile
@@ -94,7 +95,8 @@ def _open(connection: Connection, request: OpenSession) -> Opened:
             label=session.row.label,
             pending=mailbox.waiting(connection, request.session_key) if request.fresh else (),
             run=run_profile(connection, request.session_key),
-            runs=has_runs(connection, request.session_key),
+            runs=has_runs(connection, request.session_key)
+            or expects(connection, request.session_key),
         )
 
 
@@ -135,8 +137,8 @@ def _reset(connection: Connection, request: SessionReset) -> None:
         epoch = session.row.epoch + 1
         session.change(epoch=epoch, label=Label.PUBLIC)
         for message_id in request.dropped:
-            mailbox.discard(connection, request.session_key, message_id)
-            session.tell(EventKind.MESSAGE_DROPPED, message_id=message_id, reason="reset")
+            if mailbox.discard(connection, request.session_key, message_id):
+                session.tell(EventKind.MESSAGE_DROPPED, message_id=message_id, reason="reset")
         session.tell(
             EventKind.SESSION_RESET,
             request_id=request.request_id,

@@ -12,6 +12,7 @@ from perdure.store.context_search import ContextSearch
 from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
+from perdure.store.exchanges import Exchanges
 from perdure.store.mailbox import Mailbox
 from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
@@ -32,6 +33,7 @@ from perdure.store.tails import Tails
 from perdure.store.trails import NoTrail, Trail
 from perdure.store.transcript import Transcript
 from perdure.store.turns import Turns
+from perdure.store.withheld_results import WithheldResults
 
 
 class Store:
@@ -64,6 +66,8 @@ class Store:
         self.reconciling = Reconciling(database)
         self.stopping = Stopping(database)
         self.supervision = SupervisionStore(database)
+        self.exchanges = Exchanges(database)
+        self.withheld_results = WithheldResults(database)
 
     @classmethod
     async def open(cls, url: str, audit: AuditFiles | None = None) -> Store:

@@ -19,6 +19,8 @@ from perdure.domain.limits import Limits
 from perdure.domain.runs import EndReason, RunState
 from perdure.domain.states import EventKind, ToolStatus, TurnState
 from perdure.store import mailbox
+from perdure.store.addressing import Terms
+from perdure.store.arrivals import arrive
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
@@ -27,6 +29,7 @@ from perdure.store.session_writer import SessionWriter
 from perdure.store.stopping import end
 from perdure.store.tables import mailbox as mailbox_table
 from perdure.store.tables import sessions, tool_claims, turns
+from perdure.store.withheld_results import withhold_result
 
 #: Whether an agent may still be spawned by this session.
 Allowed = Callable[[str], bool]
@@ -38,15 +41,15 @@ class SupervisionStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def plan(self, request: Supervise, limits: Limits, allowed: Allowed) -> Supervision:
+    async def plan(self, request: Supervise, terms: Terms, allowed: Allowed) -> Supervision:
         """What there is to do now."""
-        return await self._database.write(_plan, request, limits, allowed)
+        return await self._database.write(_plan, request, terms, allowed)
 
 
 def _plan(
-    connection: Connection, request: Supervise, limits: Limits, allowed: Allowed
+    connection: Connection, request: Supervise, terms: Terms, allowed: Allowed
 ) -> Supervision:
-    key = request.session_key
+    key, limits = request.session_key, terms.limits
     mine = of_session(connection, key)
     stopping = mine is not None and mine.state is RunState.STOPPING
     with SessionWriter(connection, key) as session:
@@ -54,11 +57,12 @@ def _plan(
         if not stopping:
             _promote(session, limits, allowed)
         for run in _unhanded(connection, key):
-            _hand_over(session, run, request.label)
+            _hand_over(session, run, request.label, terms)
+        arrived = arrive(session, terms)
     queue = _of(connection, key, RunState.QUEUED)
     return Supervision(
         start=tuple(run.start for run in _unstarted(connection, key)),
-        admit=_joining(connection, key),
+        admit=(*_joining(connection, key), *arrived),
         stop=mine.stop if mine is not None and stopping else None,
         seconds=(queue[0].queue_until - now()).total_seconds() if queue else None,
         queued=len(queue),
@@ -95,7 +99,7 @@ def _end_unstarted(session: SessionWriter, run: Run, why: str) -> None:
     end(session, run, unstarted(run.run_id, run.session_key, EndReason.FAILED, why), run.label)
 
 
-def _hand_over(session: SessionWriter, run: Run, level: Label) -> None:
+def _hand_over(session: SessionWriter, run: Run, level: Label, terms: Terms) -> None:
     """Give the result of a run to this session, which is at `level`."""
     if run.sync and _awaited(session.connection, run):
         return  # the call that waits takes it
@@ -103,17 +107,18 @@ def _hand_over(session: SessionWriter, run: Run, level: Label) -> None:
     if not taken and run.epoch != session.row.epoch:
         session.tell(EventKind.RUN_KEPT, run_id=run.run_id, reason="reset")
     elif not taken:
-        _post(session, run, level)
+        _post(session, run, level, terms)
     session.connection.execute(
         update(runs).where(runs.c.run_id == run.run_id).values(handed_at=now())
     )
 
 
-def _post(session: SessionWriter, run: Run, level: Label) -> None:
+def _post(session: SessionWriter, run: Run, level: Label, terms: Terms) -> None:
     assert run.result is not None, "it has ended"
     flows = can_flow(run.label, level)
     if not flows:
         session.tell(EventKind.RUN_KEPT, run_id=run.run_id, reason="label")
+        withhold_result(session, run, terms)
     envelope = Envelope(
         message_id=f"result_{run.run_id}",
         sender=Sender(kind=SenderKind.SESSION, id=run.session_key),

@@ -14,7 +14,8 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from perdure.context.assembly import View
+from perdure.context.asides import side_thread
+from perdure.context.assembly import NO_RESULT, View
 from perdure.context.groups import Groups
 from perdure.context.summaries import Summary
 from perdure.domain.messages import Message
@@ -103,7 +104,9 @@ class Tails:
         if exchange is None:
             return View(tail.summaries, tail.groups, tail.cut)
         aside = await self._database.read(_aside, session_key, begun.epoch, exchange)
-        both = sorted((*tail.groups.messages(0), *aside), key=lambda message: message.seq)
+        # The call that is open has a placeholder here, and a better one on the side thread.
+        main = [one for one in tail.groups.messages(0) if one.text != NO_RESULT]
+        both = side_thread([*main, *aside], exchange)
         return View(tail.summaries, Groups(both), tail.cut)
 
     async def look(self, session_key: str, budget: int) -> View | None:

@@ -19,7 +19,7 @@ from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role, ToolCall, Usage
 from perdure.domain.states import EventKind, SessionState, TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
-from perdure.store import approvals, mailbox, waits
+from perdure.store import approvals, exchange_ends, mailbox, waits
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.session_writer import SessionWriter
@@ -190,6 +190,9 @@ def _begin_step(
     posted = None
     if turn is None:
         posted = mailbox.take(connection, request.session_key, request.message_id)
+        if posted is None and request.exchange is not None:
+            # Whoever waited for the answer has taken the message back.
+            return StepOutcome(ended=TurnState.INTERRUPTED)
         if posted is None and _said(connection, request):
             # It joined an earlier turn.
             return StepOutcome(ended=TurnState.COMPLETED)
@@ -308,7 +311,10 @@ def _end_turn(connection: Connection, end: TurnEnd) -> None:
     with SessionWriter(connection, end.session_key) as session:
         if not begun:
             if not mailbox.holds(connection, session.key, end.message_id):
-                session.tell(EventKind.MESSAGE_DROPPED, message_id=end.message_id, reason="no text")
+                if end.exchange is None:
+                    session.tell(
+                        EventKind.MESSAGE_DROPPED, message_id=end.message_id, reason="no text"
+                    )
                 return
             posted = mailbox.take(connection, session.key, end.message_id)
             _start_turn(session, end, posted)
@@ -379,6 +385,7 @@ def _settle(
     )
     approvals.withdraw(session, turn.turn)
     waits.close(session, turn.turn)
+    exchange_ends.abandon(session, turn.turn)
     # Beside a turn taken aside, another one is under way.
     session.change(state=SessionState.RUNNING if aside else SessionState.IDLE)
     session.tell(_ENDED_BY[state], turn=turn.turn, message_id=turn.message_id, answer_id=answer_id)
