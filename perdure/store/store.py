@@ -18,6 +18,7 @@ from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
 from perdure.store.outlines import Outlines
 from perdure.store.reconciling import Reconciling
+from perdure.store.run_trees import RunTrees
 from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
@@ -62,6 +63,7 @@ class Store:
         self.deltas = Deltas(database)
         self.runs = Runs(database)
         self.run_views = RunViews(database)
+        self.run_trees = RunTrees(database)
         self.run_waits = RunWaits(database)
         self.reconciling = Reconciling(database)
         self.stopping = Stopping(database)
