@@ -21,6 +21,7 @@ from temporalio.worker import Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.bindings import Bindings
+from activities.compaction import Compaction
 from activities.conclusion import Runs
 from activities.exchanges import Messaging
 from activities.post import Post
@@ -28,6 +29,7 @@ from activities.roster import Roster
 from activities.sessions import SessionWrites
 from activities.steps import ModelSteps
 from activities.stubs import (
+    CompactionActivities,
     ExchangeActivities,
     RunActivities,
     SessionActivities,
@@ -66,10 +68,12 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     guard = Guard(settings)
     courier = Courier(store, settings.channels, settings.home)
     post = Post(temporal, settings.temporal.queue)
+    compaction = Compaction(settings, store, roster, guard)
+    compactions: CompactionActivities = compaction
     messaging = Messaging(settings, store, post)
     exchanges: ExchangeActivities = messaging
     bindings = Bindings(settings, store, roster, guard, courier, post, messaging)
-    steps: StepActivities = ModelSteps(settings, store, roster, guard)
+    steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
     upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post)
     runs: RunActivities = Runs(settings, store, roster, guard, courier, post)
@@ -85,6 +89,7 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
             steps.take_step,
             tools.run_tool,
             tools.abandon_tool,
+            compactions.compact,
             exchanges.reply,
             exchanges.refuse,
             runs.supervise,

@@ -110,6 +110,7 @@ class Delegation:
             token_budget=limits.run_tokens,
             cost_budget=limits.run_cost,
         )
+        await self._store.runs.check_room(request, depth, limits)
         # Before the run can be started by anyone.
         await asyncio.to_thread(artifacts.copy, mine, self._workspace(key), files)
         return await self._store.runs.spawn(request, spawn, limits)

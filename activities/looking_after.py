@@ -6,11 +6,13 @@ answer, whether they are hidden or not there.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from activities.post import Post
 from activities.standing import Done, Pending
 from perdure.config import Settings
+from perdure.delegation import artifacts
 from perdure.domain.envelopes import Envelope, Sender, SenderKind
 from perdure.domain.errors import Denied, InvalidArgument, NotFound
 from perdure.domain.ids import new_run_id
@@ -25,6 +27,7 @@ from perdure.store.run_views import RunView
 from perdure.store.runs import Run, Spawn, session_key_of
 from perdure.store.stopping import Steered
 from perdure.tools.subagents import Action, Subagents
+from perdure.workspace import Workspace
 
 
 class Killed(Frozen):
@@ -227,7 +230,21 @@ class Steering:
             token_budget=run.token_budget,
             cost_budget=run.cost_budget,
         )
+        # The same files as the run that it follows had, from its parent or, where they have
+        # changed there, from that run itself.
+        await asyncio.to_thread(
+            artifacts.copy,
+            self._workspace(run.parent_key),
+            self._workspace(spawn.session_key),
+            run.packet.artifacts,
+            otherwise=self._workspace(run.session_key),
+        )
         return await self._store.stopping.replace(run.run_id, spawn, self._settings.limits)
+
+    def _workspace(self, session_key: str) -> Workspace:
+        return Workspace.for_session(
+            self._settings.home, session_key, self._settings.limits.file_bytes
+        )
 
 
 def _target(asked: Subagents) -> str:

@@ -11,21 +11,20 @@ import asyncio
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.compaction import Compaction
+from activities.contexts import Assembled, Contexts
 from activities.failures import another_attempt
 from activities.heartbeat import absorb_stop, heartbeating
 from activities.roster import Member, Roster
 from activities.streaming import Stream
 from perdure.audit import AuditEntry
 from perdure.config import AgentSettings, Settings
-from perdure.context import assemble, estimate_tokens
-from perdure.context.asides import main_thread, side_thread
-from perdure.context.assembly import WINDOW_SHARE
 from perdure.domain.errors import Code, Denied, PerdureError, Refusal, TimedOut
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
 from perdure.guard import Guard
-from perdure.models import Answer, ModelChain, ModelFailure, Prompt, ToolOffer
+from perdure.models import Answer, ModelChain, ModelFailure, Prompt
 from perdure.store import Store
 from perdure.store.claims import UNKNOWN_TOOL
 from perdure.store.turns import Begun, StepAnswer
@@ -42,11 +41,19 @@ _NOTES = {
 class ModelSteps:
     """`StepActivities`, over the store, the settings and the models they name."""
 
-    def __init__(self, settings: Settings, store: Store, roster: Roster, guard: Guard) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        roster: Roster,
+        guard: Guard,
+        compaction: Compaction,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._roster = roster
         self._guard = guard
+        self._contexts = Contexts(settings, store, compaction)
         self._chains: dict[tuple[str, ...], ModelChain] = {}
 
     @activity.defn
@@ -99,7 +106,8 @@ class ModelSteps:
         if taken >= max_steps:
             return _step_limit(agent, max_steps)
         offered = member.offered(request.aside)
-        prompt = await self._prompt(request, begun, member, offered)
+        context = await self._contexts.of(request, begun, agent, offered)
+        prompt = await self._prompt(request, begun, member, context)
         releasable = self._guard.releasable(request)
         stream = Stream(self._store, request, begun.attempt, releasable)
         try:
@@ -108,7 +116,9 @@ class ModelSteps:
         except asyncio.CancelledError:
             absorb_stop()
             return _interrupted(agent, stream.text)
-        return _decided(answer, offered, self._settings.limits.tool_timeout)
+        self._contexts.learn(agent.models, context, answer.usage)
+        decided = _decided(answer, offered, self._settings.limits.tool_timeout)
+        return decided.model_copy(update={"compact": context.compact})
 
     async def _judged(
         self, request: StepRequest, answer: StepAnswer
@@ -137,27 +147,15 @@ class ModelSteps:
         return withheld, list(judged.entries)
 
     async def _prompt(
-        self, request: StepRequest, begun: Begun, member: Member, toolbox: Toolbox
+        self, request: StepRequest, begun: Begun, member: Member, context: Assembled
     ) -> Prompt:
-        agent = member.agent
-        offers = tuple(
-            ToolOffer(name=spec.name, description=spec.description, parameters=spec.schema())
-            for spec in toolbox.specs.values()
-        )
-        budget = int(agent.context_window * WINDOW_SHARE)
-        budget -= estimate_tokens(agent.instructions)
-        budget -= sum(estimate_tokens(f"{offer}") for offer in offers)
-        newest = await self._store.tails.newest(
-            request.session_key, begun, budget=budget, turn=request.turn
-        )
-        thread = side_thread(newest, request.exchange) if request.aside else main_thread(newest)
-        transcript, entries = self._guard.context(request, assemble(thread, budget).messages)
+        transcript, entries = self._guard.context(request, context.messages)
         if entries:
             await self._store.record(*entries)
         return Prompt(
-            instructions=agent.instructions,
+            instructions=member.agent.instructions,
             transcript=transcript,
-            tools=offers,
+            tools=context.offers,
             attempt=begun.attempt,
             parent=None if member.packet is None else member.packet.parent_key,
         )

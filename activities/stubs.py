@@ -10,6 +10,7 @@ from typing import Protocol
 
 from temporalio import activity
 
+from perdure.domain.compaction import CompactOutcome, CompactRequest
 from perdure.domain.delegation import Conclude, Concluded, Supervise, Supervision, UpkeepReport
 from perdure.domain.steps import (
     ExchangeTurn,
@@ -61,6 +62,15 @@ class RunActivities(Protocol):
     @activity.defn
     async def conclude_run(self, request: Conclude) -> Concluded:
         """Check, condense, keep and hand over the result of a run."""
+        ...
+
+
+class CompactionActivities(Protocol):
+    """The compaction of contexts."""
+
+    @activity.defn
+    async def compact(self, request: CompactRequest) -> CompactOutcome:
+        """Make one bounded sweep over a session's context."""
         ...
 
 

@@ -16,6 +16,7 @@ from ulid import ULID
 from gateway.admission import Admission
 from gateway.approving import decide
 from gateway.connection import connect
+from gateway.looking import Looking, no_session
 from gateway.runs import RunClient
 from gateway.telling import Telling
 from gateway.workflows import SessionWorkflows
@@ -24,7 +25,6 @@ from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
 from perdure.domain.envelopes import Sender, Ticket
 from perdure.domain.errors import (
     Denied,
-    InvalidArgument,
     NotFound,
     TimedOut,
     Unavailable,
@@ -33,12 +33,15 @@ from perdure.domain.exchanges import ExchangeResult, Mode
 from perdure.domain.ids import new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label
+from perdure.domain.messages import Role
 from perdure.domain.states import TURN_ENDS, EventKind, SessionState, TurnState
 from perdure.guard import Guard
-from perdure.shapes import SessionList, SessionStatus, readable, status_of, summary_of
+from perdure.shapes import SessionList, SessionStatus
 from perdure.store import Store
 from perdure.store.mailbox import Place
 from perdure.store.outbox import Event
+from perdure.store.search import Found
+from perdure.store.session_views import SessionFilter
 from perdure.store.sessions import SessionRow
 from perdure.store.transcript import HistoryPage, TurnResult
 
@@ -50,6 +53,7 @@ class SessionClient:
         self.settings = settings
         self.store = store
         self._temporal = temporal
+        self._looking = Looking(settings, store)
         self._guard = Guard(settings)
         self._workflows = SessionWorkflows(lambda: self.temporal, settings.temporal.queue)
         self._admission = Admission(settings, store, self._workflows)
@@ -224,40 +228,64 @@ class SessionClient:
         Raises:
             NotFound: when there is no such session.
         """
-        row = await self._known(session_key)
-        return status_of(row, self.settings, await self.store.mailbox.count(session_key))
+        return await self._looking.status(session_key)
 
     async def sessions(
         self,
         *,
         kind: Kind | None = None,
         since_minutes: float | None = None,
+        state: SessionState | None = None,
+        agent: str | None = None,
+        label: Label | None = None,
         limit: int = 100,
         offset: int = 0,
     ) -> SessionList:
-        """A page of sessions, last active first."""
-        rows, total = await self.store.sessions.list(
-            kind=kind, since_minutes=since_minutes, limit=limit, offset=offset
+        """A page of the sessions asked for, last active first; what is None is not asked."""
+        asked = SessionFilter.of(
+            kind=kind, since_minutes=since_minutes, state=state, agent=agent, label=label
         )
-        return SessionList(sessions=tuple(map(summary_of, rows)), total=total)
+        return await self._looking.sessions(asked, limit, offset)
 
-    async def history(self, session_key: str, *, limit: int = 20, offset: int = 0) -> HistoryPage:
+    async def history(
+        self, session_key: str, *, limit: int = 20, offset: int = 0, before: int | None = None
+    ) -> HistoryPage:
         """A page of the transcript: newest page first, each page in order. `limit` up to 200.
 
-        Messages above `gateway.level` are there without their words.
+        With `before`, a sequence number, only of what was said before that message: pages do not
+        shift while the session goes on. Messages above `gateway.level` are there without their
+        words.
 
         Raises:
             NotFound: when there is no such session.
             InvalidArgument: for a limit or an offset out of range.
         """
-        if not 1 <= limit <= 200 or offset < 0:
-            raise InvalidArgument(
-                f"limit {limit}, offset {offset} are out of range.",
-                "limit is 1 to 200, offset 0 or more.",
-            )
-        await self._known(session_key)
-        page = await self.store.transcript.page(session_key, limit, offset)
-        return readable(page, self.settings.gateway.level)
+        return await self._looking.history(session_key, limit, offset, before)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        session_key: str | None = None,
+        role: Role | None = None,
+        limit: int = 10,
+        offset: int = 0,
+    ) -> Found:
+        """A page of the messages that match, best first. Messages above `gateway.level` are not
+        found.
+
+        Args:
+            query: words, `"a phrase"`, OR, NOT or `-word`, `( )`, `word*`.
+            session_key: only in this session.
+            role: only of this speaker.
+            limit: up to 200.
+            offset: how many of the best to skip.
+
+        Raises:
+            InvalidArgument: for a query that asks nothing, or a number out of range.
+            NotFound: when there is no such session.
+        """
+        return await self._looking.search(query, session_key, role, limit, offset)
 
     async def events(self, session_key: str, *, after: int = 0) -> AsyncIterator[Event]:
         """Every event of a session after a cursor, each once, for ever.
@@ -361,9 +389,7 @@ class SessionClient:
         SessionKey.parse(session_key)
         row = await self.store.sessions.get(session_key)
         if row is None:
-            raise NotFound(
-                f"There is no session {session_key}.", "`perdure sessions` lists what there is."
-            )
+            raise no_session(session_key)
         return row
 
     async def _event(self, session_key: str, after: int, wanted: Callable[[Event], bool]) -> Event:

@@ -162,6 +162,22 @@ def test_a_file_that_changed_since_the_spawn_is_a_conflict(
     assert not child.root.exists() or not any(child.root.iterdir())
 
 
+def test_a_run_that_takes_anothers_place_finds_its_files_though_the_parent_changed_them(
+    parent: Workspace, child: Workspace, tmp_path: Path
+) -> None:
+    found = artifacts.manifest(parent, ["b.txt", "notes/plan.md"], level)
+    artifacts.copy(parent, child, found)
+    parent.write("b.txt", "c")
+    child.write("notes/plan.md", "done\n")
+    successor = Workspace(tmp_path / "successor")
+    artifacts.copy(parent, successor, found, otherwise=child)
+    assert successor.read("b.txt").content == "b"
+    assert successor.read("notes/plan.md").content == "the plan\n"
+    parent.write("notes/plan.md", "another")
+    with pytest.raises(Conflict, match="has changed since"):
+        artifacts.copy(parent, Workspace(tmp_path / "another"), found, otherwise=child)
+
+
 def test_a_file_exchanged_for_a_link_after_the_check_is_not_followed_out(
     parent: Workspace, child: Workspace, tmp_path: Path
 ) -> None:

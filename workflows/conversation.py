@@ -20,6 +20,7 @@ from perdure.domain.labels import Label
 from perdure.domain.runs import EndReason
 from perdure.domain.steps import OpenSession, SessionClose, SessionProfile, SessionReset
 from workflows import view
+from workflows.compaction import Compaction
 from workflows.inbox import Inbox
 from workflows.refusals import Refusals
 from workflows.state import CurrentTurn, SessionState, SessionStatus
@@ -39,6 +40,7 @@ class Conversation:
         self._state = state
         self._inbox = Inbox(state)
         self._supervisor = Supervisor(state, self._inbox, self._stop)
+        self._compaction = Compaction(state)
         self._refusals = Refusals(state)
         self._engine = TurnEngine(state, self._inbox, self._supervisor)
         self._turns = self._updates = self._signals = 0
@@ -186,6 +188,8 @@ class Conversation:
         return bool(state.resets or state.current or state.inbox or closing or self._rollover_due())
 
     def _rollover_due(self) -> bool:
+        if self._compaction.under_way:
+            return False
         return (
             self._turns >= self._engine.profile.turns_per_run
             or self._updates >= MAX_UPDATES
@@ -204,6 +208,8 @@ class Conversation:
         state.inbox_limit = profile.inbox_limit
         state.clearance = profile.clearance
         state.intake = profile.intake
+        if profile.run is not None:
+            state.run_id, state.parent_key = profile.run.run_id, profile.run.parent_key
         if not state.opened:
             state.opened = True
             state.agent = profile.agent
@@ -259,6 +265,7 @@ class Conversation:
         await self._engine.run(yield_when=self._rollover_due)
         if self._state.current is None:
             self._turns += 1
+            self._compaction.begin()
             await self._turn_ended(current)
             if not self._inbox:
                 self._engine.rest()

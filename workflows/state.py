@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import Envelope
 from perdure.domain.labels import Label
 from perdure.domain.runs import EndReason
@@ -55,8 +56,13 @@ class SessionState(BaseModel):
     asides: list[CurrentTurn] = []
     #: Runs whose workflow was started and that have not begun their turn yet.
     started: list[str] = []
+    #: The run that this session is, and the session that spawned it.
+    run_id: str | None = None
+    parent_key: str | None = None
     #: Why the run that this session is has to stop.
     stop: EndReason | None = None
+    #: What a step has asked a sweep for, until one is made.
+    compact: CompactionDue | None = None
     #: Accepted and not yet carried out.
     resets: list[SessionReset] = []
     closing: bool = False

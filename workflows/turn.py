@@ -176,6 +176,7 @@ class TurnEngine:
             await self._end(current, TurnState.FAILED, reason_of(error))
             return True
         self._inbox.remove(joining)
+        self._state.compact = outcome.compact or self._state.compact
         if outcome.ended is not None:
             return True
         current.calls = outcome.calls

@@ -15,14 +15,9 @@ from perdure.domain.messages import Message, Role
 UNDER_WAY = '{"status": "under way"}'
 
 
-def main_thread(transcript: Sequence[Message]) -> list[Message]:
-    """What was not said aside."""
-    return [message for message in transcript if not message.aside]
-
-
 def side_thread(transcript: Sequence[Message], exchange: str | None) -> list[Message]:
     """The main thread, and behind it what was said aside in `exchange`."""
-    thread = main_thread(transcript)
+    thread = [message for message in transcript if not message.aside]
     thread += _open_results(thread)
     return thread + [
         message for message in transcript if message.aside and message.exchange == exchange

@@ -81,19 +81,30 @@ def levels(artifacts: Sequence[Artifact]) -> dict[str, Label]:
     }
 
 
-def copy(source: Workspace, target: Workspace, artifacts: Sequence[Artifact]) -> None:
+def copy(
+    source: Workspace,
+    target: Workspace,
+    artifacts: Sequence[Artifact],
+    otherwise: Workspace | None = None,
+) -> None:
     """Put the files of a manifest from the parent's workspace into the child's, each at once.
 
     Again, it does nothing: a file that is there with its content is not copied, also when its
-    origin has changed or gone meanwhile. Blocks on the file system: call it in a thread.
+    origin has changed or gone meanwhile. Such a file is taken from `otherwise` if it is there: a
+    run that takes another's place finds it in the workspace of that one. Blocks on the file
+    system: call it in a thread.
 
     Raises:
         Conflict: a file has another content than when the child was ordered.
         PerdureError: a file cannot be read or written any more.
     """
     for artifact in artifacts:
-        if not _is_there(target, artifact):
-            target.write_bytes(artifact.path, _unchanged(source, artifact))
+        if _is_there(target, artifact):
+            continue
+        place = source
+        if otherwise is not None and not _is_there(source, artifact):
+            place = otherwise if _is_there(otherwise, artifact) else source
+        target.write_bytes(artifact.path, _unchanged(place, artifact))
 
 
 def _artifact(workspace: Workspace, ref: str, label_of: Callable[[str], Label]) -> Artifact:
@@ -123,9 +134,9 @@ def _unchanged(source: Workspace, artifact: Artifact) -> bytes:
     return data
 
 
-def _is_there(target: Workspace, artifact: Artifact) -> bool:
+def _is_there(workspace: Workspace, artifact: Artifact) -> bool:
     try:
-        data = target.read_bytes(artifact.path)
+        data = workspace.read_bytes(artifact.path)
     except PerdureError:
-        return False  # writing it will tell, if there is more to it than that
+        return False  # copying it will tell, if there is more to it than that
     return hashlib.sha256(data).hexdigest() == artifact.sha256

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import Envelope
 from perdure.domain.errors import Code, Refusal
 from perdure.domain.labels import Label
@@ -29,6 +30,7 @@ class RunProfile(Frozen):
     `ended` once its result is decided: then the session is like any other."""
 
     run_id: str
+    parent_key: str
     seconds: float
     ended: bool = False
     #: Why it is to stop, when it was told so before its workflow could hear.
@@ -99,6 +101,8 @@ class StepOutcome(Frozen):
     calls: tuple[PlannedCall, ...] = ()
     ended: TurnState | None = None
     error: Code | None = None
+    #: What a sweep is to be asked for, when the context has grown past its threshold.
+    compact: CompactionDue | None = None
 
 
 class ToolRequest(Frozen):

@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from perdure.context.prompts import SUMMARISER
 from perdure.domain.messages import Message, Role, ToolCall, Usage
+from perdure.models.extracting import summary_extract
 from perdure.models.failure import FailureKind, ModelFailure, failure_of
 from perdure.models.prompt import Answer, OnText, Piece, Prompt
 from perdure.models.script import Script, Step, fill, fill_arguments, parse
@@ -39,9 +41,13 @@ class RehearsalModel:
     """A `Model` that needs no provider; `perdure.models.script` tells what it understands."""
 
     async def answer(self, prompt: Prompt, on_text: OnText) -> Answer:
-        """Make the step of the script that the transcript has come to; see `Model.answer`."""
+        """Make the step of the script that the transcript has come to; see `Model.answer`.
+
+        Asked for a summary it extracts: directives in what is summarised are not for it."""
         offered = {tool.name for tool in prompt.tools}
         turn = _turn(prompt.transcript, offered)
+        if prompt.instructions.startswith(SUMMARISER):
+            return await _said(summary_extract(prompt.instructions, turn.text), prompt, on_text)
         script = parse(turn.text, offered)
         step = script.step(turn.step) if script and not script.mistake else Step()
         if prompt.attempt <= len(step.failures):
@@ -56,21 +62,27 @@ class RehearsalModel:
             for index, call in enumerate(step.calls)
         )
         text = "" if calls else _text(script, step, turn)
-        await _stream(text, on_text)
-        written = text + "".join(call.name + call.arguments for call in calls)
-        return Answer(
-            text=text,
-            tool_calls=calls,
-            usage=Usage(
-                input_tokens=_tokens(_length(prompt)), output_tokens=_tokens(len(written)), cost=0.0
-            ),
-            model=REHEARSAL,
-            raw=None,
-            finish_reason="tool_call" if calls else "stop",
-        )
+        return await _said(text, prompt, on_text, calls)
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+async def _said(
+    text: str, prompt: Prompt, on_text: OnText, calls: tuple[ToolCall, ...] = ()
+) -> Answer:
+    await _stream(text, on_text)
+    written = text + "".join(call.name + call.arguments for call in calls)
+    return Answer(
+        text=text,
+        tool_calls=calls,
+        usage=Usage(
+            input_tokens=_tokens(_length(prompt)), output_tokens=_tokens(len(written)), cost=0.0
+        ),
+        model=REHEARSAL,
+        raw=None,
+        finish_reason="tool_call" if calls else "stop",
+    )
 
 
 def extract(text: str, limit: int = _EXTRACT) -> str:

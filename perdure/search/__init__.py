@@ -4,14 +4,15 @@ Invariant: pure, and the same for transcripts, contexts and memory. Engines tran
 `Query` and are held to `matches`; no engine is handed what a person typed.
 """
 
-from perdure.search.matching import Mode, matches, matches_folded, pattern
-from perdure.search.parsing import parse
+from perdure.search.matching import Mode, matches, matches_folded, places
+from perdure.search.parsing import LONGEST_QUERY, parse
 from perdure.search.query import And, Leaf, Node, Not, Or, Phrase, Prefix, Query, Term
 from perdure.search.ranking import scores
 from perdure.search.snippets import snippet
 from perdure.search.text import fold, symbols, words
 
 __all__ = [
+    "LONGEST_QUERY",
     "And",
     "Leaf",
     "Mode",
@@ -26,7 +27,7 @@ __all__ = [
     "matches",
     "matches_folded",
     "parse",
-    "pattern",
+    "places",
     "scores",
     "snippet",
     "symbols",

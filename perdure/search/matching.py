@@ -9,11 +9,12 @@ spaces have no such edges, nor have symbols. `Mode.PARTS` drops the edges: any p
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import lru_cache
 
 from perdure.search.query import And, Leaf, Node, Not, Or, Phrase, Prefix, Query, Term
-from perdure.search.text import LETTER, fold, marks
+from perdure.search.text import fold, is_lettered
 
 
 class Mode(StrEnum):
@@ -35,17 +36,30 @@ def matches_folded(query: Query, folded: str, mode: Mode = Mode.WORDS) -> bool:
     return _holds(query.root, folded, mode)
 
 
-@lru_cache(maxsize=1_024)
-def pattern(leaf: Leaf, mode: Mode = Mode.WORDS) -> re.Pattern[str]:
-    """The pattern that finds a leaf in folded text."""
-    inner = r"\s+".join(map(re.escape, leaf.text.split()))
+def places(leaf: Leaf, folded: str, mode: Mode = Mode.WORDS) -> Iterator[int]:
+    """Where a leaf stands in folded text, from the left, not overlapping."""
+    literal, starts, ends = _edges(leaf)
     if mode is Mode.PARTS:
-        return re.compile(inner)
-    word = f"{LETTER}|[{marks()}]"
-    first, last = (re.match(word, leaf.text[place]) for place in (0, -1))
-    before = rf"(?<!{LETTER})(?<![{marks()}])" if first else ""
-    after = rf"(?!{word})" if last and not isinstance(leaf, Prefix) else ""
-    return re.compile(before + inner + after)
+        starts = ends = False
+    found = literal.search(folded)
+    while found is not None:
+        begin, end = found.span()
+        if (starts and begin and is_lettered(folded[begin - 1])) or (
+            ends and end < len(folded) and is_lettered(folded[end])
+        ):
+            # The next one may begin inside this one.
+            found = literal.search(folded, begin + 1)
+            continue
+        yield begin
+        found = literal.search(folded, end)
+
+
+@lru_cache(maxsize=1_024)
+def _edges(leaf: Leaf) -> tuple[re.Pattern[str], bool, bool]:
+    """A leaf as plain text, and whether it must not be continued to the left and to the right."""
+    literal = re.compile(r"\s+".join(map(re.escape, leaf.text.split())))
+    ends = is_lettered(leaf.text[-1]) and not isinstance(leaf, Prefix)
+    return literal, is_lettered(leaf.text[0]), ends
 
 
 def _holds(node: Node, folded: str, mode: Mode) -> bool:
@@ -57,6 +71,4 @@ def _holds(node: Node, folded: str, mode: Mode) -> bool:
         case Not(part):
             return not _holds(part, folded, mode)
         case Term() | Phrase() | Prefix():
-            # Most texts that do not match are told by a plain search, which is faster.
-            head = node.text.partition(" ")[0]
-            return head in folded and pattern(node, mode).search(folded) is not None
+            return next(places(node, folded, mode), None) is not None

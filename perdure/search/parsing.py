@@ -22,6 +22,9 @@ from perdure.search.text import fold
 #: recursion of whoever walks the tree.
 MAX_DEPTH = 20
 
+#: The longest query that engines are asked, in characters; callers refuse longer ones.
+LONGEST_QUERY = 2_000
+
 _OPERATORS = ("AND", "OR", "NOT")
 _QUOTES = '"“”„‟＂'
 #: Punctuation that stands around words in prose, and is no part of what is looked for. Quotes

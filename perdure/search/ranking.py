@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from perdure.search.matching import Mode, pattern
+from perdure.search.matching import Mode, places
 from perdure.search.query import Query
 
 #: How fast repetitions of a word cease to count, and how much long texts are held back: the
@@ -29,8 +29,7 @@ def scores(query: Query, folded: Sequence[str], mode: Mode = Mode.WORDS) -> list
     average = sum(lengths) / len(lengths) if lengths else 1.0
     totals = [0.0] * len(folded)
     for leaf in query.wanted:
-        found = pattern(leaf, mode)
-        counts = [len(found.findall(text)) for text in folded]
+        counts = [sum(1 for _ in places(leaf, text, mode)) for text in folded]
         having = sum(count > 0 for count in counts)
         weight = math.log(1 + len(folded) / having) if having else 0.0
         for place, count in enumerate(counts):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_right
+from itertools import islice
 
-from perdure.search.matching import Mode, pattern
+from perdure.search.matching import Mode, places
 from perdure.search.query import Query
 from perdure.search.text import fold
 
@@ -23,12 +24,12 @@ def snippet(query: Query, text: str, mode: Mode = Mode.WORDS, width: int = WIDTH
     """About `width` characters of `text` around the place with the most of what is wanted; its
     beginning when nothing wanted stands there."""
     folded = fold(text)
-    places = sorted(
-        (found.start(), number)
+    wanted = sorted(
+        (place, number)
         for number, leaf in enumerate(query.wanted)
-        for found, _ in zip(pattern(leaf, mode).finditer(folded), range(_LOOKED_AT), strict=False)
+        for place in islice(places(leaf, folded, mode), _LOOKED_AT)
     )
-    start = _place(text, folded, _best(places, width * 2 // 3)) if places else 0
+    start = _place(text, folded, _best(wanted, width * 2 // 3)) if wanted else 0
     # Some of what stands before a match belongs to it.
     begin = max(0, min(start - width // 3, len(text) - width))
     end = min(len(text), begin + width)
@@ -40,14 +41,14 @@ def snippet(query: Query, text: str, mode: Mode = Mode.WORDS, width: int = WIDTH
     return f"{'…' if begin else ''}{cut}{'…' if end < len(text) else ''}"
 
 
-def _best(places: list[tuple[int, int]], width: int) -> int:
+def _best(wanted: list[tuple[int, int]], width: int) -> int:
     """Where `width` characters hold the most different words; the first such place."""
-    best, most, last = places[0][0], 0, 0
-    for first, (start, _) in enumerate(places):
+    best, most, last = wanted[0][0], 0, 0
+    for first, (start, _) in enumerate(wanted):
         last = max(last, first)
-        while last < len(places) and places[last][0] < start + width:
+        while last < len(wanted) and wanted[last][0] < start + width:
             last += 1
-        different = len({number for _, number in places[first:last]})
+        different = len({number for _, number in wanted[first:last]})
         if different > most:
             best, most = start, different
     return best

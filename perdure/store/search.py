@@ -128,7 +128,12 @@ def search_messages(
         if number is None:
             return Found()
     scope = engine.Scope(
-        level=reader.level.rank, tenant=reader.tenant, session=number, epoch=epoch, role=role
+        level=reader.level.rank,
+        sees=reader.sees.rank,
+        tenant=reader.tenant,
+        session=number,
+        epoch=epoch,
+        role=role,
     )
     answer = Found()
     for mode in Mode if query.wanted else (Mode.WORDS,):

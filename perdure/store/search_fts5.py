@@ -33,6 +33,7 @@ from perdure.search import (
     symbols,
     words,
 )
+from perdure.search.text import is_lettered
 from perdure.store.tables import messages
 
 #: Tables that are the engine's own, which nobody describes elsewhere.
@@ -173,8 +174,7 @@ def _phrase(leaf: Leaf) -> _Bounds:
     tokens = words(leaf.text)
     signs = sorted(symbols(leaf.text))
     # A prefix may end inside a word, never inside a symbol or a character that is a word.
-    begins = isinstance(leaf, Prefix) and bool(tokens) and leaf.text.endswith(tokens[-1])
-    begins = begins and len(words(tokens[-1] + "a")) == 1
+    begins = isinstance(leaf, Prefix) and is_lettered(leaf.text[-1])
     parts = [f'"{" ".join(token[:LONGEST_TOKEN] for token in tokens)}"'] if tokens else []
     if begins:
         parts[0] += " *"
@@ -198,9 +198,11 @@ def _trigrams(leaf: Leaf) -> _Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where is searched, and up to which level; None is everywhere."""
+    """Where is searched: words up to the rank `level`, in sessions up to the rank `sees`; None is
+    everywhere."""
 
     level: int
+    sees: int
     tenant: str | None = None
     session: int | None = None
     epoch: int | None = None
@@ -210,7 +212,7 @@ class Scope:
 _SEEN = """
     CROSS JOIN search_sessions AS s ON s.number = d.session
     {messages}
-    WHERE {match} d.level <= :level AND s.level <= :level
+    WHERE {match} d.level <= :level AND s.level <= :sees
       AND (:tenant IS NULL OR s.tenant = :tenant)
       AND (:session IS NULL OR d.session = :session)
       AND (:epoch IS NULL OR d.epoch = :epoch)
@@ -230,9 +232,13 @@ def _statement(columns: str, messages: str, table: str | None) -> str:
     return f"SELECT {columns} FROM {table} AS w {joined} {seen}"
 
 
+_SHOWN = [messages.c[name] for name in ("session_key", "seq", "id", "role", "text", "label", "at")]
+
 # Statements are built once: building them anew costs more than running them.
 _FOUND = {
-    table: text(_statement("m.*", _MESSAGES, table)).columns(*messages.c)
+    table: text(_statement(", ".join(f"m.{c.name}" for c in _SHOWN), _MESSAGES, table)).columns(
+        *_SHOWN
+    )
     for table in (*ENGINE_TABLES, None)
 }
 _COUNTED = {

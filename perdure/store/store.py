@@ -8,6 +8,7 @@ from perdure.audit import AuditEntry, AuditFiles
 from perdure.store.approvals import Approvals
 from perdure.store.audit import AuditTrail
 from perdure.store.claims import Claims
+from perdure.store.context_search import ContextSearch
 from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
@@ -21,6 +22,8 @@ from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
 from perdure.store.search import Search
+from perdure.store.search_summaries import SearchSummaries
+from perdure.store.session_views import SessionViews
 from perdure.store.sessions import Sessions
 from perdure.store.stopping import Stopping
 from perdure.store.summaries import Summaries
@@ -50,8 +53,11 @@ class Store:
         self.summaries = Summaries(database)
         self.sweeps = Sweeps(database)
         self.nodes = Nodes(database)
+        self.context_search = ContextSearch(database)
         self.outlines = Outlines(database)
+        self.views = SessionViews(database)
         self.search = Search(database)
+        self.search_summaries = SearchSummaries(database)
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
         self.runs = Runs(database)

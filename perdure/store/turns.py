@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
 
 from perdure.audit import AuditEntry
+from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import SenderKind
 from perdure.domain.errors import Code, NotFound, Refusal
 from perdure.domain.labels import Label
@@ -105,6 +106,7 @@ class StepAnswer(Frozen):
     raw: str | None = None
     ended: TurnState | None = None
     error: Refusal | None = None
+    compact: CompactionDue | None = None
 
 
 class Turns:
@@ -233,6 +235,7 @@ def _commit_step(
         calls=answer.planned,
         ended=answer.ended,
         error=None if answer.error is None else answer.error.code,
+        compact=answer.compact,
     )
     answer_id = f"ans_{request.turn}_{request.step}"
     usage = answer.usage
