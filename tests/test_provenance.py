@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perdure.context.asides import UNDER_WAY, main_thread, side_thread
+from perdure.context.asides import UNDER_WAY, side_thread
 from perdure.domain.labels import Label
 from perdure.domain.messages import Message, Role, ToolCall
 from perdure.models.provenance import MARK, as_told
@@ -83,10 +83,6 @@ def transcript() -> list[Message]:
         message(6, Role.ASSISTANT, "to b", turn=2, step=1, exchange="b", aside=True),
         message(7, Role.USER, "from c", turn=3, exchange="c", aside=True, from_session="c"),
     ]
-
-
-def test_the_main_thread_sees_nothing_that_was_said_aside() -> None:
-    assert [one.text for one in main_thread(transcript())] == ["ask b and c", "asking", "files"]
 
 
 def test_a_side_thread_sees_the_main_one_and_itself_and_no_call_without_a_result() -> None:
