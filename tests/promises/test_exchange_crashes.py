@@ -112,6 +112,17 @@ async def test_a_session_that_lost_its_workflow_while_it_waited_is_brought_the_a
     assert (await ended(mortal, a, asked)).state is TurnState.FAILED
 
 
+async def test_a_target_that_lost_its_workflow_ends_a_wait_at_its_deadline(mortal: Stack) -> None:
+    """Its turn counts as begun; opened again, it goes on."""
+    a, b = await sessions(mortal, "a", "b")
+    call = send(b, "/sleep 600\n/say never", mode="wait", timeout_ms=2_000)
+    asked = await start(mortal, a, call, "/say {{1.status}}")
+    await until(lambda: _begun(mortal, b, a))
+    await mortal.client.temporal.get_workflow_handle(f"session/{b}").terminate()
+    assert (await ended(mortal, a, asked)).text == "delivered_no_reply"
+    assert (await mortal.client.ask(b, "/say on", timeout=60)).text == "on"
+
+
 async def test_a_wait_goes_on_in_the_next_run(tmp_path: Path) -> None:
     """The server suggests to continue as new while a call waits and messages queue behind it."""
     hint = ["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=40"]
