@@ -126,7 +126,14 @@ class SessionTools:
             recent = RecentSessions(sessions=tuple(map(summary_of, rows)), total=total)
             return Done(recent, join(*(row.label for row in rows)))
         role = None if asked.scope == "all" else Role(asked.scope)
-        found = await self._store.search.messages(query, reader, role=role, limit=asked.limit)
+        found = await self._store.search.messages(
+            query,
+            reader,
+            role=role,
+            # The turn under way would find itself first: it has the words of the query.
+            without=(request.session_key, request.turn),
+            limit=asked.limit,
+        )
         summaries: dict[tuple[str, str], str] = {}
         failed = 0
         if asked.summarize:

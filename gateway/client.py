@@ -17,6 +17,7 @@ from gateway.admission import Admission
 from gateway.approving import decide
 from gateway.connection import connect
 from gateway.looking import Looking, no_session
+from gateway.reading import turn_for_people
 from gateway.runs import RunClient
 from gateway.telling import Telling
 from gateway.workflows import SessionWorkflows
@@ -166,7 +167,7 @@ class SessionClient:
         """
         cursor = await self.store.outbox.newest_id()
         waits = await self.store.mailbox.holds(session_key, message_id)
-        result = await self.store.transcript.turn_of(session_key, message_id)
+        result = await self._turn_of(session_key, message_id)
         if result is None and not waits:
             raise NotFound(
                 f"No message {message_id} waits for the session {session_key}.",
@@ -385,6 +386,10 @@ class SessionClient:
 
     # Parts -----------------------------------------------------------------------------------
 
+    async def _turn_of(self, session_key: str, message_id: str) -> TurnResult | None:
+        level = self.settings.gateway.level
+        return await turn_for_people(self.store, level, session_key, message_id)
+
     async def _known(self, session_key: str) -> SessionRow:
         SessionKey.parse(session_key)
         row = await self.store.sessions.get(session_key)
@@ -406,7 +411,7 @@ class SessionClient:
             after,
             lambda event: event.kind in ends and event.payload["message_id"] == message_id,
         )
-        result = await self.store.transcript.turn_of(session_key, message_id)
+        result = await self._turn_of(session_key, message_id)
         if event.kind is EventKind.MESSAGE_DROPPED or result is None:
             raise NotFound(
                 f"The message {message_id} was discarded before its turn "

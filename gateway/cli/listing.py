@@ -123,7 +123,7 @@ def _print(page: SessionList, asked: dict[str, Any]) -> None:
         out.print(f"{offset + 1}–{seen} of {page.total}", style="dim")
     if seen < page.total:
         again = "".join(f" --{name.replace('_', '-')} {value}" for name, value in given.items())
-        out.print(f"More: perdure sessions{again} --offset {seen}", style="dim")
+        out.print(f"More: perdure sessions --offset {seen}{again}", style="dim")
 
 
 def _table(page: SessionList) -> Table:

@@ -73,11 +73,16 @@ async def test_a_wait_has_the_answer_and_what_it_took(stack: Stack) -> None:
     assert (await stack.client.status(a)).state is SessionState.IDLE
 
 
+async def interrupted(stack: Stack, key: str) -> bool:
+    """Whether a turn was under way, and is stopped now."""
+    return await stack.client.interrupt(key) is not None
+
+
 async def test_a_session_that_waits_shows_it(stack: Stack) -> None:
     a, b = await sessions(stack, "a", "b")
     asked = await start(stack, a, send(b, "/sleep 600\n/say never", mode="wait"), "/say {{1}}")
     assert (await stack.client.status(a)).state is SessionState.WAITING
-    await stack.client.interrupt(b)
+    await until(lambda: interrupted(stack, b))
     answer = await ended(stack, a, asked)
     assert '"status":"failed"' in answer.text
     assert "[interrupted]" in answer.text
