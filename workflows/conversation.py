@@ -58,6 +58,8 @@ class Conversation:
                 await self._reset()
             elif self._state.current or self._state.inbox:
                 await self._turn()
+            elif self._state.stop is not None:
+                await self._stopped()
             elif await self._close():
                 return
 
@@ -185,7 +187,14 @@ class Conversation:
         state = self._state
         # Runs in the queue are given their place, or their time is over, before it closes.
         closing = state.closing and not self._supervisor.plan.queued
-        return bool(state.resets or state.current or state.inbox or closing or self._rollover_due())
+        return bool(
+            state.resets
+            or state.current
+            or state.inbox
+            or state.stop
+            or closing
+            or self._rollover_due()
+        )
 
     def _rollover_due(self) -> bool:
         if self._compaction.under_way:
@@ -252,6 +261,9 @@ class Conversation:
     def _stop(self, reason: EndReason) -> None:
         """The run that this session is has to stop; a session that is no run has none."""
 
+    async def _stopped(self) -> None:
+        """The run that this session is has to stop, and no turn is under way."""
+
     async def _turn_ended(self, current: CurrentTurn) -> None:
         """A turn has come to its end, and nothing else was begun."""
 
@@ -271,9 +283,11 @@ class Conversation:
                 self._engine.rest()
 
     async def _reset(self) -> None:
-        if self._state.current is not None:
+        current = self._state.current
+        if current is not None:
             # Interrupted already: this only ends it.
             await self._engine.run(yield_when=self._rollover_due)
+            await self._turn_ended(current)
         reset = self._state.resets[0]
         await write(SessionActivities.reset_session, reset, "reset")
         self._state.resets.remove(reset)
@@ -286,7 +300,7 @@ class Conversation:
         self._state.closing = False
         await write(SessionActivities.close_session, request, "close")
         await self._rest()
-        if self._state.inbox or self._state.resets or self._state.closing:
+        if self._state.inbox or self._state.resets or self._state.closing or self._state.woken:
             await self._open()
             return False
         self._engine.close()

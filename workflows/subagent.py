@@ -65,7 +65,16 @@ class SubAgent(Conversation):
         await workflow.sleep(seconds, summary="the watchdog: limits.run_seconds")
         self._stop(EndReason.WATCHDOG_TIMEOUT)
 
+    async def _stopped(self) -> None:
+        # Its task was discarded by a reset, and its time is over or somebody has stopped it.
+        await self._settle(None)
+        self._state.stop = None
+
     async def _turn_ended(self, current: CurrentTurn) -> None:
+        await self._settle(current)
+
+    async def _settle(self, current: CurrentTurn | None) -> None:
+        """Bring the run to its end after a turn, or where none will come."""
         if self._run is None or self._run.ended:
             return
         concluded = await self._conclude(self._run, current)
@@ -78,7 +87,7 @@ class SubAgent(Conversation):
         self._state.stop = None
         self._state.closing = True
 
-    async def _conclude(self, run: RunProfile, current: CurrentTurn) -> Concluded:
+    async def _conclude(self, run: RunProfile, current: CurrentTurn | None) -> Concluded:
         view.show(self._state, f"concluding {run.run_id}", self._supervisor.plan)
         return await workflow.execute_activity_method(
             RunActivities.conclude_run,
@@ -86,8 +95,8 @@ class SubAgent(Conversation):
                 run_id=run.run_id,
                 session_key=self._state.session_key,
                 agent=self._state.agent,
-                turn=current.turn,
-                message_id=current.envelope.message_id,
+                turn=current.turn if current else self._state.turn,
+                message_id=current.envelope.message_id if current else "",
                 label=self._state.label,
                 stop=self._state.stop,
             ),

@@ -35,7 +35,7 @@ class Supervisor:
         self._state = state
         self._inbox = inbox
         self._stop = stop
-        self._woken = False
+        self._state.woken = False
         #: Until the session knows its past, and between two runs.
         self._resting = True
         self._plan = Supervision()
@@ -49,12 +49,12 @@ class Supervisor:
     def open(self, profile: SessionProfile) -> None:
         """Begin, or go on after a rest."""
         self._resting = False
-        if self._woken or profile.runs:
+        if self._state.woken or profile.runs:
             self.look_again()
 
     def look_again(self) -> None:
         """Ask the store anew."""
-        self._woken = True
+        self._state.woken = True
         if not self._resting and (self._work is None or self._work.done()):
             self._work = asyncio.create_task(self._supervise())
 
@@ -84,12 +84,12 @@ class Supervisor:
             workflow.logger.info("the run %s was started before", child.run_id)
 
     async def _supervise(self) -> None:
-        while not self._resting and (self._woken or self._plan.seconds is not None):
-            if not self._woken:
+        while not self._resting and (self._state.woken or self._plan.seconds is not None):
+            if not self._state.woken:
                 await self._sleep(self._plan.seconds or 0.0)
                 if self._resting:
                     return
-            self._woken = False
+            self._state.woken = False
             self._plan = await write(
                 RunActivities.supervise,
                 Supervise(
@@ -104,7 +104,7 @@ class Supervisor:
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(asyncio.TimeoutError):
             await workflow.wait_condition(
-                lambda: self._woken or self._resting,
+                lambda: self._state.woken or self._resting,
                 timeout=timedelta(seconds=max(seconds, 0.1)),
                 timeout_summary=f"{self._plan.queued} runs wait for a place",
             )
