@@ -11,6 +11,7 @@ import asyncio
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.budget import Allowance
 from activities.failures import another_attempt
 from activities.heartbeat import absorb_stop, heartbeating
 from activities.roster import Member, Roster
@@ -46,6 +47,7 @@ class ModelSteps:
         self._store = store
         self._roster = roster
         self._guard = guard
+        self._allowance = Allowance(store, settings.limits.max_steps)
         self._chains: dict[tuple[str, ...], ModelChain] = {}
 
     @activity.defn
@@ -73,7 +75,11 @@ class ModelSteps:
                 answer, entries = await self._judged(
                     request, await self._answer(request, begun, member)
                 )
-                return await asyncio.shield(self._store.turns.commit_step(request, answer, entries))
+                outcome = await asyncio.shield(
+                    self._store.turns.commit_step(request, answer, entries)
+                )
+                await self._allowance.settle(request, member)
+                return outcome
             except PerdureError as error:
                 # History would keep the causes of a failure, which hold a provider's raw words.
                 activity.logger.warning("the step was refused", exc_info=error)
@@ -92,13 +98,14 @@ class ModelSteps:
                 "Send the message again, or raise limits.step_timeout or limits.step_attempts.",
             )
         agent = member.agent
-        max_steps = agent.max_steps or self._settings.limits.max_steps
-        # A run has so many steps in all; any other session has them in each turn.
-        taken = request.step - 1 if member.packet is None else begun.step_count
-        if taken >= max_steps:
-            return _step_limit(agent, max_steps)
+        refused = await self._allowance.steps_used_up(request, begun, member)
+        if refused is not None:
+            return refused
         offered = _offered(request, member.toolbox)
         prompt = await self._prompt(request, begun, agent, offered)
+        refused = await self._allowance.reserve(request, member, prompt)
+        if refused is not None:
+            return refused
         releasable = self._guard.releasable(request)
         stream = Stream(self._store, request, begun.attempt, releasable)
         try:
@@ -230,20 +237,6 @@ def _offered(request: StepRequest, toolbox: Toolbox) -> Toolbox:
         return toolbox
     specs = {name: spec for name, spec in toolbox.specs.items() if not spec.resumable}
     return Toolbox(specs=specs, users=toolbox.users)
-
-
-def _step_limit(agent: AgentSettings, max_steps: int) -> StepAnswer:
-    reason = Refusal(
-        code=Code.LIMIT_EXCEEDED,
-        message=f"The turn reached its limit of {max_steps} steps.",
-        hint="Send a message to go on, or raise max_steps.",
-    )
-    return StepAnswer(
-        text=f"[step limit] {reason.message} {reason.hint}",
-        model=agent.models[0],
-        ended=TurnState.FAILED,
-        error=reason,
-    )
 
 
 def _interrupted(agent: AgentSettings, partial: str) -> StepAnswer:

@@ -44,6 +44,7 @@ from perdure.domain.steps import (
     TurnEnd,
     Waiting,
 )
+from perdure.tools.subagents import SPAWN
 from workflows import view
 from workflows.inbox import Inbox
 from workflows.state import CurrentTurn, SessionState
@@ -143,6 +144,9 @@ class TurnEngine:
                 return False
         if not ended:
             await self._end(current, TurnState.INTERRUPTED, INTERRUPTED)
+            if any(call.tool == SPAWN for call in current.calls):
+                # No call takes the result any more: it comes as a message.
+                self._supervisor.look_again()
         if current.envelope.exchange is not None and not current.aside:
             await self._reply(current)
         return True
@@ -289,6 +293,8 @@ class TurnEngine:
         outcome = await self._run(request, planned, timeout, summary)
         if outcome.start is not None:
             await self._supervisor.start(outcome.start)
+        if outcome.queued:
+            self._supervisor.look_again()
         return outcome
 
     async def _run(

@@ -127,6 +127,8 @@ class Result(Frozen):
     kept: str | None = None
     #: A run whose workflow is to be started.
     start: ChildStart | None = None
+    #: Whether a run waits for a place.
+    queued: bool = False
     entries: tuple[AuditEntry, ...] = ()
 
 

@@ -37,6 +37,7 @@ def run_profile(connection: Connection, session_key: str) -> RunProfile | None:
         run_id=row.run_id,
         seconds=max(left.total_seconds(), 0.0) if left is not None else 0.0,
         ended=row.state == RunState.ENDED,
+        queued=row.state == RunState.QUEUED,
         stop=EndReason(row.stop) if row.stop and row.state == RunState.STOPPING else None,
     )
 

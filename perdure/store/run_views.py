@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
 
-from perdure.domain.labels import Label, can_flow
+from perdure.domain.labels import Label, can_flow, join
 from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
 from perdure.store.clock import now
@@ -18,6 +18,7 @@ from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
 from perdure.store.runs import Run, run_of
 from perdure.store.tables import sessions, tool_claims
+from perdure.store.trees import below
 
 #: What of a task is shown in a list, in characters.
 TASK_CHARACTERS = 120
@@ -46,7 +47,7 @@ class RunView(Frozen):
 
 
 class RunList(Frozen):
-    """A page of runs, oldest first, and how many there are in all."""
+    """A page of runs, each after the run that spawned it, and how many there are in all."""
 
     runs: tuple[RunView, ...]
     total: int
@@ -74,23 +75,27 @@ class RunViews:
         """
         return await self._database.read(_below, session_key, recent_minutes, level, limit, offset)
 
-    async def find_below(self, session_key: str, run_id: str) -> Run | None:
-        """A run, if it is below this session."""
-        return await self._database.read(find_below, session_key, run_id)
+    async def find(self, run_id: str, level: Label, *, under: str | None = None) -> Run | None:
+        """A run whose level is at most `level`; of those below the session `under`, if it is
+        named."""
+        return await self._database.read(_find, run_id, level, under)
 
 
-def find_below(connection: Connection, session_key: str, run_id: str) -> Run | None:
-    """A run, if it is below this session."""
+def _find(connection: Connection, run_id: str, level: Label, under: str | None) -> Run | None:
+    conditions = [runs.c.run_id == run_id, *_visible(level)]
+    if under is not None:
+        conditions.append(below(under))
     row = connection.execute(
-        select(runs).where(runs.c.run_id == run_id, _is_below(connection, session_key))
+        select(runs).join(sessions, sessions.c.session_key == runs.c.session_key).where(*conditions)
     ).one_or_none()
     return None if row is None else run_of(row)
 
 
-def _is_below(connection: Connection, session_key: str) -> Any:
-    """The condition that a run is below a session: it, or a run above it, was spawned there."""
-    tops = connection.scalars(select(runs.c.path).where(runs.c.parent_key == session_key)).all()
-    return or_(False, *(runs.c.path.startswith(path, autoescape=True) for path in tops))
+def _visible(level: Label) -> list[ColumnElement[bool]]:
+    """The conditions that a run may be seen at a level: its session, and what it was told or has
+    come to, are not above that."""
+    labels = [label for label in Label if can_flow(label, level)]
+    return [sessions.c.label.in_(labels), runs.c.label.in_(labels)]
 
 
 def _below(
@@ -101,10 +106,9 @@ def _below(
     limit: int,
     offset: int,
 ) -> RunList:
-    visible = [label for label in Label if can_flow(label, level)]
-    conditions: list[ColumnElement[bool]] = [sessions.c.label.in_(visible)]
+    conditions = _visible(level)
     if session_key is not None:
-        conditions.append(_is_below(connection, session_key))
+        conditions.append(below(session_key))
     if recent_minutes is not None:
         since = now() - timedelta(minutes=recent_minutes)
         conditions.append(or_(runs.c.ended_at.is_(None), runs.c.ended_at >= since))
@@ -159,5 +163,5 @@ def _view(row: Row[Any]) -> RunView:
         started_at=row.started_at,
         runtime_ms=int(runtime.total_seconds() * 1_000),
         tokens=row.input_tokens + row.output_tokens,
-        label=row.session_label,
+        label=join(Label(row.label), Label(row.session_label)),
     )

@@ -16,6 +16,7 @@ from perdure.domain.envelopes import SenderKind
 from perdure.domain.errors import Code, NotFound, Refusal
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role, ToolCall, Usage
+from perdure.domain.runs import EndReason
 from perdure.domain.states import EventKind, SessionState, TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
 from perdure.store import approvals, mailbox, waits
@@ -105,6 +106,8 @@ class StepAnswer(Frozen):
     raw: str | None = None
     ended: TurnState | None = None
     error: Refusal | None = None
+    #: The limit of a run that ended the turn.
+    reached: EndReason | None = None
 
 
 class Turns:
@@ -230,6 +233,7 @@ def _commit_step(
         calls=answer.planned,
         ended=answer.ended,
         error=None if answer.error is None else answer.error.code,
+        reached=answer.reached,
     )
     answer_id = f"ans_{request.turn}_{request.step}"
     usage = answer.usage

@@ -1,0 +1,40 @@
+"""Results that are kept: in the row of their run, for people to read, and not handed over.
+
+Invariant: that a result is kept is told once, and it is not handed over after that.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select, update
+
+from perdure.domain.states import EventKind
+from perdure.store import mailbox
+from perdure.store.clock import now
+from perdure.store.delegation_tables import runs
+from perdure.store.session_writer import SessionWriter
+from perdure.store.tables import mailbox as mailbox_table
+
+#: How the ids of messages begin that hand over results.
+RESULT = "result_"
+
+
+def keep(session: SessionWriter, run_id: str, reason: str) -> None:
+    """Tell that the result of a run is kept and not handed over, for good."""
+    session.tell(EventKind.RUN_KEPT, run_id=run_id, reason=reason)
+    handed(session.connection, run_id)
+
+
+def handed(connection: Connection, run_id: str) -> None:
+    """Record that nothing more is to be done with a run's result."""
+    connection.execute(update(runs).where(runs.c.run_id == run_id).values(handed_at=now()))
+
+
+def keep_what_waits(session: SessionWriter) -> None:
+    """Take the results out of the mailbox of this session, which begins anew: they are kept."""
+    waiting = select(mailbox_table.c.message_id).where(
+        mailbox_table.c.session_key == session.key,
+        mailbox_table.c.message_id.startswith(RESULT, autoescape=True),
+    )
+    for message_id in session.connection.scalars(waiting).all():
+        mailbox.discard(session.connection, session.key, message_id)
+        keep(session, message_id.removeprefix(RESULT), "reset")
