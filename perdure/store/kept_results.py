@@ -5,9 +5,11 @@ Invariant: that a result is kept is told once, and it is not handed over after t
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
+from perdure.domain.runs import RunState
 from perdure.domain.states import EventKind
+from perdure.domain.steps import ToolRequest
 from perdure.store import mailbox
 from perdure.store.clock import now
 from perdure.store.delegation_tables import runs
@@ -16,6 +18,22 @@ from perdure.store.tables import mailbox as mailbox_table
 
 #: How the ids of messages begin that hand over results.
 RESULT = "result_"
+
+# Statements are built once: building them anew costs more than running them.
+_CALL = ("session_key", "turn", "step", "call")
+_TAKEN = (
+    update(runs)
+    .where(
+        runs.c.parent_key == bindparam("of_session_key"),
+        runs.c.parent_turn == bindparam("of_turn"),
+        runs.c.parent_step == bindparam("of_step"),
+        runs.c.parent_call == bindparam("of_call"),
+        runs.c.sync,
+        runs.c.state == RunState.ENDED,
+        runs.c.handed_at.is_(None),
+    )
+    .values(handed_at=bindparam("at"))
+)
 
 
 def keep(session: SessionWriter, run_id: str, reason: str) -> None:
@@ -27,6 +45,12 @@ def keep(session: SessionWriter, run_id: str, reason: str) -> None:
 def handed(connection: Connection, run_id: str) -> None:
     """Record that nothing more is to be done with a run's result."""
     connection.execute(update(runs).where(runs.c.run_id == run_id).values(handed_at=now()))
+
+
+def taken_by(connection: Connection, request: ToolRequest) -> None:
+    """Record that the call that waited for a run has its result, of whatever kind it is."""
+    place = {f"of_{name}": getattr(request, name) for name in _CALL}
+    connection.execute(_TAKEN, {**place, "at": now()})
 
 
 def keep_what_waits(session: SessionWriter) -> None:

@@ -124,7 +124,9 @@ def _hand_over(session: SessionWriter, run: Run, level: Label) -> None:
     """Give the result of a run to this session, which is at `level`."""
     if run.sync and _awaited(session.connection, run):
         return  # the call that waits takes it
-    taken = run.sync and _claim_of(session.connection, run) == ToolStatus.OK
+    # The result of the call is what the model was let read of it, be it a refusal.
+    told = (ToolStatus.OK, ToolStatus.ERROR)
+    taken = run.sync and _claim_of(session.connection, run) in told
     if not taken and run.epoch != session.row.epoch:
         keep(session, run.run_id, "reset")
         return
