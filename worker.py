@@ -22,13 +22,17 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.asking import Asker
 from activities.bindings import Bindings
+from activities.compaction import Compaction
 from activities.conclusion import Runs
+from activities.exchanges import Messaging
 from activities.post import Post
 from activities.results import Results
 from activities.roster import Roster
 from activities.sessions import SessionWrites
 from activities.steps import ModelSteps
 from activities.stubs import (
+    CompactionActivities,
+    ExchangeActivities,
     RunActivities,
     SessionActivities,
     StepActivities,
@@ -66,8 +70,12 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     guard = Guard(settings)
     courier = Courier(store, settings.channels, settings.home)
     post = Post(temporal, settings.temporal.queue)
-    bindings = Bindings(settings, store, roster, guard, courier, post)
-    steps: StepActivities = ModelSteps(settings, store, roster, guard)
+    compaction = Compaction(settings, store, roster, guard)
+    compactions: CompactionActivities = compaction
+    messaging = Messaging(settings, store, post)
+    exchanges: ExchangeActivities = messaging
+    bindings = Bindings(settings, store, roster, guard, courier, post, messaging)
+    steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
     results = Results(settings, store, roster, Asker(store, guard))
     upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post, results)
@@ -84,6 +92,9 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
             steps.take_step,
             tools.run_tool,
             tools.abandon_tool,
+            compactions.compact,
+            exchanges.reply,
+            exchanges.refuse,
             runs.supervise,
             runs.conclude_run,
             upkeep.reconcile_runs,

@@ -15,7 +15,10 @@ from perdure.domain.messages import Message, Role
 from perdure.domain.steps import StepRequest
 from perdure.guard import Guard
 from perdure.models import Answer, ModelChain, Piece, Prompt
+from perdure.policy.hooks import Action
 from perdure.store import Store
+
+_GOES_ON = (Action.ALLOW, Action.REDACT)
 
 
 class Asker:
@@ -61,6 +64,10 @@ class Asker:
         messages, entries = self._guard.context(request, (message,))
         if entries:
             await self._store.record(*entries)
+        withheld = next((one for one in entries if one.decision not in _GOES_ON), None)
+        if withheld is not None:
+            # An answer to what is left of the question would be taken for one to the question.
+            raise Denied(withheld.reason, f"Decided by {withheld.decided_by}.")
         prompt = Prompt(instructions=instructions, transcript=messages)
         return await ModelChain(models).answer(prompt, _unheard)
 

@@ -10,25 +10,28 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from activities.context_tools import ContextTools
 from activities.delegation import Delegation
+from activities.exchanges import Messaging
 from activities.looking_after import LookingAfter
 from activities.post import Post
 from activities.roster import Roster
+from activities.session_tools import SessionTools
 from perdure.channels.courier import Courier
 from perdure.config import Settings
-from perdure.domain.errors import InvalidArgument, NotFound
-from perdure.domain.labels import can_flow
+from perdure.domain.errors import InvalidArgument
 from perdure.domain.messages import Frozen
 from perdure.domain.steps import ToolRequest
 from perdure.guard import Guard
 from perdure.policy.conditions import RuleOutcome
 from perdure.policy.hooks import Action
-from perdure.shapes import SessionStatus, status_of
 from perdure.store import Store
 from perdure.tools import ToolContext, ToolSpec
+from perdure.tools.context import CtxExpand, CtxInspect, CtxSearch, Summarize
 from perdure.tools.message import Message
+from perdure.tools.messaging import EndExchange, SessionsSend
 from perdure.tools.policy import SimulateToolCall
-from perdure.tools.sessions import SessionStatus as StatusArguments
+from perdure.tools.sessions import SessionSearch, SessionsHistory, SessionsList, SessionStatus
 from perdure.tools.subagents import SessionsSpawn, Subagents
 from perdure.workspace import Workspace
 
@@ -55,14 +58,18 @@ class Bindings:
         guard: Guard,
         courier: Courier,
         post: Post,
+        messaging: Messaging,
     ) -> None:
         self._settings = settings
         self._store = store
         self._roster = roster
         self._guard = guard
         self._courier = courier
+        self._session_tools = SessionTools(settings, store, roster, guard)
+        self._context_tools = ContextTools(settings, store, roster, guard, self.workspace)
         self._delegation = Delegation(settings, store, roster, guard)
         self._looking_after = LookingAfter(settings, store, post)
+        self._messaging = messaging
 
     async def call(self, request: ToolRequest, spec: ToolSpec, arguments: BaseModel) -> Any:
         """The tool's result, of any type that has a JSON form.
@@ -80,12 +87,18 @@ class Bindings:
                 return await self._message(request, arguments)
             case SimulateToolCall():
                 return await self._simulate(request, arguments)
+            case CtxSearch() | CtxInspect() | CtxExpand() | Summarize():
+                return await self._context_tools.call(request, arguments)
             case SessionsSpawn():
                 return await self._delegation.spawn(request, arguments)
             case Subagents():
                 return await self._looking_after.do(request, arguments)
-            case StatusArguments():
-                return await self._status(request, arguments)
+            case SessionStatus() | SessionsList() | SessionsHistory() | SessionSearch():
+                return await self._session_tools.do(request, arguments)
+            case SessionsSend():
+                return await self._messaging.send(request, arguments)
+            case EndExchange():
+                return await self._messaging.end_exchange(request)
         operation = getattr(self.workspace(request), spec.name)
         return await asyncio.to_thread(operation, **arguments.model_dump())
 
@@ -137,11 +150,3 @@ class Bindings:
             label_after=decision.label_after,
             reason=decision.reason,
         )
-
-    async def _status(self, request: ToolRequest, asked: StatusArguments) -> SessionStatus:
-        key = request.session_key if asked.session_key is None else asked.session_key
-        row = await self._store.sessions.get(key)
-        if row is None or not can_flow(row.label, request.label):
-            # One answer for what is hidden and for what is not there.
-            raise NotFound("There is no such session.")
-        return status_of(row, self._settings, await self._store.mailbox.count(key))

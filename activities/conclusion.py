@@ -26,6 +26,7 @@ from perdure.domain.labels import join
 from perdure.domain.runs import EndReason, RunState
 from perdure.domain.steps import StepRequest
 from perdure.guard import Guard
+from perdure.sending import terms_of
 from perdure.store import Store
 from perdure.store.runs import Run
 from perdure.store.stopping import Ended
@@ -56,7 +57,7 @@ class Runs:
         """What there is to do for the runs of a session."""
         plan = await self._store.supervision.plan(
             request,
-            self._settings.limits,
+            terms_of(self._settings),
             lambda agent: may_spawn(self._settings, request.agent, agent),
         )
         await self._post.wake(*plan.wake)

@@ -23,6 +23,7 @@ from perdure.domain.labels import Label, can_flow
 from perdure.domain.runs import RunState
 from perdure.domain.steps import ToolRequest, WaitsFor
 from perdure.guard import Guard
+from perdure.sending import terms_of
 from perdure.store import Store
 from perdure.store.runs import Run, Spawn, Spawned, session_key_of
 from perdure.tools.catalogue import groups
@@ -58,13 +59,14 @@ class Delegation:
         if asked.run_async:
             return Done(_ordered(spawned), start=start, queued=queued)
         if run.state is RunState.ENDED:
-            return self._handed(request, run)
+            return await self._handed(request, run)
         return Pending(seconds=LOOK_AGAIN, on=WaitsFor.RUNS, start=start, queued=queued)
 
-    def _handed(self, request: ToolRequest, run: Run) -> Done:
+    async def _handed(self, request: ToolRequest, run: Run) -> Done:
         assert run.result is not None, "it has ended"
         if can_flow(run.label, request.label):
             return Done(run.result, label=run.label)
+        await self._store.withheld_results.withhold(run, terms_of(self._settings))
         return Done(withheld(run.result))
 
     async def _order(self, request: ToolRequest, asked: SessionsSpawn) -> Spawned:
@@ -109,6 +111,7 @@ class Delegation:
             token_budget=limits.run_tokens,
             cost_budget=limits.run_cost,
         )
+        await self._store.runs.check_room(request, depth, limits)
         # Before the run can be started by anyone.
         await asyncio.to_thread(artifacts.copy, mine, self._workspace(key), files)
         return await self._store.runs.spawn(request, spawn, limits)

@@ -26,6 +26,7 @@ from perdure.store.clock import now
 from perdure.store.run_views import RunView
 from perdure.store.runs import Run
 from perdure.tools.subagents import Action, Subagents
+from perdure.workspace import Workspace
 
 
 class Killed(Frozen):
@@ -164,6 +165,11 @@ class LookingAfter:
                 f"None of your runs is called {run_id[:160]!r}.", "List them with subagents list."
             )
         return run
+
+    def _workspace(self, session_key: str) -> Workspace:
+        return Workspace.for_session(
+            self._settings.home, session_key, self._settings.limits.file_bytes
+        )
 
 
 def _target(asked: Subagents) -> str:

@@ -31,6 +31,13 @@ class Member:
     #: Whether what it uses is bounded by a budget.
     bounded: bool = False
 
+    def offered(self, aside: bool) -> Toolbox:
+        """The tools of a turn: one that is taken aside while a call waits may not wait itself."""
+        if not aside:
+            return self.toolbox
+        specs = {name: spec for name, spec in self.toolbox.specs.items() if not spec.resumable}
+        return Toolbox(specs=specs, users=self.toolbox.users)
+
 
 class Roster:
     """Finds the member that answers in a session."""

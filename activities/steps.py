@@ -12,20 +12,20 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.budget import Allowance
+from activities.compaction import Compaction
+from activities.contexts import Assembled, Contexts
 from activities.failures import another_attempt
 from activities.heartbeat import absorb_stop, heartbeating
 from activities.roster import Member, Roster
 from activities.streaming import Stream
 from perdure.audit import AuditEntry
 from perdure.config import AgentSettings, Settings
-from perdure.context import assemble, estimate_tokens
-from perdure.context.assembly import WINDOW_SHARE
 from perdure.domain.errors import Code, Denied, PerdureError, Refusal, TimedOut
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
 from perdure.guard import Guard
-from perdure.models import Answer, ModelChain, ModelFailure, Prompt, ToolOffer
+from perdure.models import Answer, ModelChain, ModelFailure, Prompt
 from perdure.store import Store
 from perdure.store.claims import UNKNOWN_TOOL
 from perdure.store.turns import Begun, StepAnswer
@@ -42,12 +42,20 @@ _NOTES = {
 class ModelSteps:
     """`StepActivities`, over the store, the settings and the models they name."""
 
-    def __init__(self, settings: Settings, store: Store, roster: Roster, guard: Guard) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        roster: Roster,
+        guard: Guard,
+        compaction: Compaction,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._roster = roster
         self._guard = guard
         self._allowance = Allowance(store, settings.limits.max_steps)
+        self._contexts = Contexts(settings, store, compaction)
         self._chains: dict[tuple[str, ...], ModelChain] = {}
 
     @activity.defn
@@ -101,8 +109,9 @@ class ModelSteps:
         refused = await self._allowance.steps_used_up(request, begun, member)
         if refused is not None:
             return refused
-        offered = _offered(request, member.toolbox)
-        prompt = await self._prompt(request, begun, agent, offered)
+        offered = member.offered(request.aside)
+        context = await self._contexts.of(request, begun, agent, offered)
+        prompt = await self._prompt(request, begun, member, context)
         refused = await self._allowance.reserve(request, member, prompt)
         if refused is not None:
             return refused
@@ -114,7 +123,9 @@ class ModelSteps:
         except asyncio.CancelledError:
             absorb_stop()
             return _interrupted(agent, stream.text)
-        return _decided(answer, offered, self._settings.limits.tool_timeout)
+        self._contexts.learn(agent.models, context, answer.usage)
+        decided = _decided(answer, offered, self._settings.limits.tool_timeout)
+        return decided.model_copy(update={"compact": context.compact})
 
     async def _judged(
         self, request: StepRequest, answer: StepAnswer
@@ -143,26 +154,17 @@ class ModelSteps:
         return withheld, list(judged.entries)
 
     async def _prompt(
-        self, request: StepRequest, begun: Begun, agent: AgentSettings, toolbox: Toolbox
+        self, request: StepRequest, begun: Begun, member: Member, context: Assembled
     ) -> Prompt:
-        offers = tuple(
-            ToolOffer(name=spec.name, description=spec.description, parameters=spec.schema())
-            for spec in toolbox.specs.values()
-        )
-        budget = int(agent.context_window * WINDOW_SHARE)
-        budget -= estimate_tokens(agent.instructions)
-        budget -= sum(estimate_tokens(f"{offer}") for offer in offers)
-        newest = await self._store.tails.newest(
-            request.session_key, begun, budget=budget, turn=request.turn
-        )
-        transcript, entries = self._guard.context(request, assemble(newest, budget).messages)
+        transcript, entries = self._guard.context(request, context.messages)
         if entries:
             await self._store.record(*entries)
         return Prompt(
-            instructions=agent.instructions,
+            instructions=member.agent.instructions,
             transcript=transcript,
-            tools=offers,
+            tools=context.offers,
             attempt=begun.attempt,
+            parent=None if member.packet is None else member.packet.parent_key,
         )
 
     def _chain(self, agent: AgentSettings) -> ModelChain:
@@ -195,7 +197,9 @@ class ModelSteps:
 
     async def _give_up(self, request: StepRequest, error: PerdureError) -> StepOutcome:
         end = TurnEnd(
-            **request.model_dump(include={"session_key", "turn", "message_id", "label"}),
+            **request.model_dump(
+                include={"session_key", "turn", "message_id", "label", "exchange", "aside"}
+            ),
             state=TurnState.FAILED,
             reason=error.refusal,
         )
@@ -229,14 +233,6 @@ def _plan(position: int, call: ToolCall, toolbox: Toolbox, tool_timeout: float) 
     timeout = spec.timeout or tool_timeout
     lane = spec.lane_of(call.arguments)
     return PlannedCall(call=position, tool=spec.name, lane=lane, timeout=timeout)
-
-
-def _offered(request: StepRequest, toolbox: Toolbox) -> Toolbox:
-    """The tools of a turn: one that is taken aside while a call waits may not wait itself."""
-    if not request.aside:
-        return toolbox
-    specs = {name: spec for name, spec in toolbox.specs.items() if not spec.resumable}
-    return Toolbox(specs=specs, users=toolbox.users)
 
 
 def _interrupted(agent: AgentSettings, partial: str) -> StepAnswer:

@@ -10,10 +10,12 @@ from typing import Protocol
 
 from temporalio import activity
 
+from perdure.domain.compaction import CompactOutcome, CompactRequest
 from perdure.domain.delegation import Conclude, Concluded, Supervise, Supervision, UpkeepReport
 from perdure.domain.steps import (
     ExchangeTurn,
     OpenSession,
+    RefusedMessage,
     SessionClose,
     SessionProfile,
     SessionReset,
@@ -63,6 +65,15 @@ class RunActivities(Protocol):
         ...
 
 
+class CompactionActivities(Protocol):
+    """The compaction of contexts."""
+
+    @activity.defn
+    async def compact(self, request: CompactRequest) -> CompactOutcome:
+        """Make one bounded sweep over a session's context."""
+        ...
+
+
 class UpkeepActivities(Protocol):
     """What a schedule has done now and then."""
 
@@ -83,6 +94,11 @@ class ExchangeActivities(Protocol):
     @activity.defn
     async def reply(self, turn: ExchangeTurn) -> None:
         """Record that a message has its answer, and wake the session that waits for it."""
+        ...
+
+    @activity.defn
+    async def refuse(self, refused: RefusedMessage) -> None:
+        """Drop a message that may not come in, and wake the session that waits for its answer."""
         ...
 
 

@@ -145,7 +145,8 @@ class ToolCalls:
         )
 
     async def _specs(self, request: ToolRequest) -> dict[str, ToolSpec]:
-        return (await self._roster.of(request.session_key, request.agent)).toolbox.specs
+        member = await self._roster.of(request.session_key, request.agent)
+        return member.offered(request.aside).specs
 
     async def _result(
         self, request: ToolRequest, claim: Claim, spec: ToolSpec | None, look: Look

@@ -40,6 +40,7 @@ class Admission:
         message_id: str | None,
         label: Label,
         sender: Sender | None,
+        exchange: str | None = None,
     ) -> tuple[Ticket, Posted]:
         """The ticket, and where the message was found to lie before it was admitted.
 
@@ -56,7 +57,9 @@ class Admission:
                 f"A {label} message is above the clearance of agent {agent}, {clearance}.",
                 "Use an agent with a higher clearance.",
             )
-        envelope = Envelope(message_id=message_id, sender=sender or Sender(), label=label)
+        envelope = Envelope(
+            message_id=message_id, sender=sender or Sender(), label=label, exchange=exchange
+        )
         posted = await self._store.mailbox.post(session_key, envelope, text)
         if posted.place is Place.TAKEN:
             ticket = Ticket(message_id=message_id, session_key=session_key, duplicate=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 
 from gateway.workflows import SessionWorkflows
-from perdure.domain.approvals import Approval
+from perdure.domain.approvals import Approval, ApprovalPurpose
 from perdure.domain.errors import Conflict, InvalidArgument
+from perdure.domain.keys import SessionKey
 from perdure.store import Store
 
 
@@ -32,11 +33,19 @@ async def decide(
         )
     except Conflict:
         # Whoever decided may have died, or lost Temporal, before the session was woken.
-        known = await store.approvals.get(approval_id)
-        await workflows.approval_decided(known.session_key)
+        await _wake(store, workflows, await store.approvals.get(approval_id))
         raise
-    await workflows.approval_decided(approval.session_key)
+    await _wake(store, workflows, approval)
     return approval
+
+
+async def _wake(store: Store, workflows: SessionWorkflows, approval: Approval) -> None:
+    session = await store.sessions.get(approval.session_key)
+    if approval.purpose is ApprovalPurpose.RELEASE and session is not None:
+        # Nothing in it waits, and what was withheld is to come in even if it is closed.
+        await workflows.wake(SessionKey.parse(session.session_key), session.agent)
+    else:
+        await workflows.approval_decided(approval.session_key)
 
 
 def _check(arguments: str, approve: bool) -> None:

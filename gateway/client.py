@@ -16,27 +16,33 @@ from ulid import ULID
 from gateway.admission import Admission
 from gateway.approving import decide
 from gateway.connection import connect
+from gateway.looking import Looking, no_session
+from gateway.reading import turn_for_people
 from gateway.runs import RunClient
+from gateway.telling import Telling
 from gateway.workflows import SessionWorkflows
 from perdure.config import Settings
 from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
 from perdure.domain.envelopes import Sender, Ticket
 from perdure.domain.errors import (
     Denied,
-    InvalidArgument,
     NotFound,
     TimedOut,
     Unavailable,
 )
+from perdure.domain.exchanges import ExchangeResult, Mode
 from perdure.domain.ids import new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label
+from perdure.domain.messages import Role
 from perdure.domain.states import TURN_ENDS, EventKind, SessionState, TurnState
 from perdure.guard import Guard
-from perdure.shapes import SessionList, SessionStatus, readable, status_of, summary_of
+from perdure.shapes import SessionList, SessionStatus
 from perdure.store import Store
 from perdure.store.mailbox import Place
 from perdure.store.outbox import Event
+from perdure.store.search import Found
+from perdure.store.session_views import SessionFilter
 from perdure.store.sessions import SessionRow
 from perdure.store.transcript import HistoryPage, TurnResult
 
@@ -48,6 +54,7 @@ class SessionClient:
         self.settings = settings
         self.store = store
         self._temporal = temporal
+        self._looking = Looking(settings, store)
         self._guard = Guard(settings)
         self._workflows = SessionWorkflows(lambda: self.temporal, settings.temporal.queue)
         self._admission = Admission(settings, store, self._workflows)
@@ -160,7 +167,7 @@ class SessionClient:
         """
         cursor = await self.store.outbox.newest_id()
         waits = await self.store.mailbox.holds(session_key, message_id)
-        result = await self.store.transcript.turn_of(session_key, message_id)
+        result = await self._turn_of(session_key, message_id)
         if result is None and not waits:
             raise NotFound(
                 f"No message {message_id} waits for the session {session_key}.",
@@ -174,6 +181,36 @@ class SessionClient:
                 return await self._await_turn(session_key, message_id, cursor)
         except TimeoutError as error:
             raise _timed_out(session_key, message_id, timeout, delivered=True) from error
+
+    async def tell(
+        self,
+        from_key: str,
+        to_key: str,
+        text: str,
+        *,
+        mode: Mode = Mode.FIRE_AND_FORGET,
+        timeout: float = 60.0,
+        max_turns: int = 3,
+    ) -> ExchangeResult:
+        """Let one session say something to another, as its tool `sessions_send` would.
+
+        The message is the first session's, at its label. What `wait` waits for comes back here and
+        not to that session; the answers of a `ping-pong` are carried from one to the other by this
+        call, as messages of their own, and end with it.
+
+        `timeout` is seconds for all of it, `max_turns` those of a ping-pong after the first answer.
+
+        Raises:
+            NotFound: when there is no such session, or the first may not see the second.
+            Denied: when the second may not know what the first does.
+            LimitExceeded, InvalidArgument, Unavailable: as `send` does.
+        """
+        sender = await self._known(from_key)
+        telling = Telling(
+            self.settings, self.store, self._admission, self._await_turn, mode, timeout
+        )
+        target = str(SessionKey.parse(to_key))
+        return await telling.tell(from_key, target, text, sender.label, max_turns)
 
     async def interrupt(self, session_key: str) -> int | None:
         """Stop the turn under way and keep what it has; its number, or None when none runs.
@@ -192,40 +229,64 @@ class SessionClient:
         Raises:
             NotFound: when there is no such session.
         """
-        row = await self._known(session_key)
-        return status_of(row, self.settings, await self.store.mailbox.count(session_key))
+        return await self._looking.status(session_key)
 
     async def sessions(
         self,
         *,
         kind: Kind | None = None,
         since_minutes: float | None = None,
+        state: SessionState | None = None,
+        agent: str | None = None,
+        label: Label | None = None,
         limit: int = 100,
         offset: int = 0,
     ) -> SessionList:
-        """A page of sessions, last active first."""
-        rows, total = await self.store.sessions.list(
-            kind=kind, since_minutes=since_minutes, limit=limit, offset=offset
+        """A page of the sessions asked for, last active first; what is None is not asked."""
+        asked = SessionFilter.of(
+            kind=kind, since_minutes=since_minutes, state=state, agent=agent, label=label
         )
-        return SessionList(sessions=tuple(map(summary_of, rows)), total=total)
+        return await self._looking.sessions(asked, limit, offset)
 
-    async def history(self, session_key: str, *, limit: int = 20, offset: int = 0) -> HistoryPage:
+    async def history(
+        self, session_key: str, *, limit: int = 20, offset: int = 0, before: int | None = None
+    ) -> HistoryPage:
         """A page of the transcript: newest page first, each page in order. `limit` up to 200.
 
-        Messages above `gateway.level` are there without their words.
+        With `before`, a sequence number, only of what was said before that message: pages do not
+        shift while the session goes on. Messages above `gateway.level` are there without their
+        words.
 
         Raises:
             NotFound: when there is no such session.
             InvalidArgument: for a limit or an offset out of range.
         """
-        if not 1 <= limit <= 200 or offset < 0:
-            raise InvalidArgument(
-                f"limit {limit}, offset {offset} are out of range.",
-                "limit is 1 to 200, offset 0 or more.",
-            )
-        await self._known(session_key)
-        page = await self.store.transcript.page(session_key, limit, offset)
-        return readable(page, self.settings.gateway.level)
+        return await self._looking.history(session_key, limit, offset, before)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        session_key: str | None = None,
+        role: Role | None = None,
+        limit: int = 10,
+        offset: int = 0,
+    ) -> Found:
+        """A page of the messages that match, best first. Messages above `gateway.level` are not
+        found.
+
+        Args:
+            query: words, `"a phrase"`, OR, NOT or `-word`, `( )`, `word*`.
+            session_key: only in this session.
+            role: only of this speaker.
+            limit: up to 200.
+            offset: how many of the best to skip.
+
+        Raises:
+            InvalidArgument: for a query that asks nothing, or a number out of range.
+            NotFound: when there is no such session.
+        """
+        return await self._looking.search(query, session_key, role, limit, offset)
 
     async def events(self, session_key: str, *, after: int = 0) -> AsyncIterator[Event]:
         """Every event of a session after a cursor, each once, for ever.
@@ -325,13 +386,15 @@ class SessionClient:
 
     # Parts -----------------------------------------------------------------------------------
 
+    async def _turn_of(self, session_key: str, message_id: str) -> TurnResult | None:
+        level = self.settings.gateway.level
+        return await turn_for_people(self.store, level, session_key, message_id)
+
     async def _known(self, session_key: str) -> SessionRow:
         SessionKey.parse(session_key)
         row = await self.store.sessions.get(session_key)
         if row is None:
-            raise NotFound(
-                f"There is no session {session_key}.", "`perdure sessions` lists what there is."
-            )
+            raise no_session(session_key)
         return row
 
     async def _event(self, session_key: str, after: int, wanted: Callable[[Event], bool]) -> Event:
@@ -348,7 +411,7 @@ class SessionClient:
             after,
             lambda event: event.kind in ends and event.payload["message_id"] == message_id,
         )
-        result = await self.store.transcript.turn_of(session_key, message_id)
+        result = await self._turn_of(session_key, message_id)
         if event.kind is EventKind.MESSAGE_DROPPED or result is None:
             raise NotFound(
                 f"The message {message_id} was discarded before its turn "

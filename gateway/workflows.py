@@ -116,6 +116,18 @@ class SessionWorkflows:
 
         await _persist(call)
 
+    async def wake(self, key: SessionKey, agent: str) -> None:
+        """Have a session look at the store; one that is closed is started for it."""
+
+        async def call() -> None:
+            await self._temporal().start_workflow(
+                **start_options(key, agent, self._queue),
+                start_signal="wake",
+                rpc_timeout=RPC_TIMEOUT,
+            )
+
+        await _persist(call)
+
     def _start(self, key: SessionKey, agent: str) -> WithStartWorkflowOperation[Any, Any]:
         return WithStartWorkflowOperation(**start_options(key, agent, self._queue))
 

@@ -21,7 +21,7 @@ from perdure.config.policies import model_clearance
 from perdure.domain.approvals import Approval, ApprovalState, digest_of
 from perdure.domain.errors import Code, PerdureError, Refusal
 from perdure.domain.keys import Marker, SessionKey
-from perdure.domain.labels import Label, join
+from perdure.domain.labels import Label, can_flow, join
 from perdure.domain.messages import Frozen, Message, ToolCall
 from perdure.domain.steps import StepRequest, ToolRequest
 from perdure.policy.conditions import Outcome, evaluate
@@ -125,6 +125,11 @@ class Guard:
         """How much of the text streamed so far may be shown before the answer is judged: whole
         words, as long as the answer so far would be let out as it stands. Nothing, where a rule
         looks into the text: what it looks for may begin before it can be told."""
+        if request.asked_by is not None and not can_flow(
+            request.label, self._settings.gateway.level
+        ):
+            # The session that gets the answer waits for the whole; people may not listen.
+            return lambda text: 0
         facts = self._output(request, "")
         waits = any(_looks_into_text(rule, facts) for rule in self._rules.of(Hook.PRE_OUTPUT))
 

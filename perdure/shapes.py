@@ -12,6 +12,7 @@ from perdure.domain.keys import Kind
 from perdure.domain.labels import Label, can_flow
 from perdure.domain.messages import Frozen
 from perdure.domain.states import SessionState
+from perdure.store.session_views import SessionFigures
 from perdure.store.sessions import SessionRow
 from perdure.store.transcript import HistoryPage
 
@@ -71,8 +72,9 @@ class SessionList(Frozen):
     total: int
 
 
-def status_of(row: SessionRow, settings: Settings, pending: int) -> SessionStatus:
+def status_of(figures: SessionFigures, settings: Settings) -> SessionStatus:
     """A session's figures, with what its agent's settings add."""
+    row = figures.row
     agent = settings.agents.get(row.agent)
     usage = row.usage
     return SessionStatus(
@@ -91,8 +93,8 @@ def status_of(row: SessionRow, settings: Settings, pending: int) -> SessionStatu
         cost=usage.cost,
         started_at=row.created_at,
         duration_ms=int((row.last_activity - row.created_at).total_seconds() * 1000),
-        children=0,
-        pending=pending,
+        children=figures.children,
+        pending=figures.pending,
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.context import assemble, estimate_tokens, message_tokens
+from perdure.context import assemble, message_tokens
 from perdure.domain.messages import Message, Role, ToolCall
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,6 +67,7 @@ def transcripts(draw: st.DrawFn) -> list[Message]:
     return found
 
 
+@settings(deadline=None)
 @given(transcripts(), st.integers(1, 400))
 def test_nothing_a_provider_would_refuse_is_assembled(
     transcript: list[Message], budget: int
@@ -83,6 +84,7 @@ def test_nothing_a_provider_would_refuse_is_assembled(
         position += 1 + len(results)
 
 
+@settings(deadline=None)
 @given(transcripts(), st.integers(1, 400))
 def test_the_newest_user_message_and_the_newest_exchange_are_always_there(
     transcript: list[Message], budget: int
@@ -94,6 +96,7 @@ def test_the_newest_user_message_and_the_newest_exchange_are_always_there(
     assert said[-1] in messages
 
 
+@settings(deadline=None)
 @given(transcripts(), st.integers(1, 400))
 def test_the_budget_bounds_all_but_the_message_of_the_turn_and_the_newest_exchange(
     transcript: list[Message], budget: int
@@ -111,6 +114,7 @@ def test_the_budget_bounds_all_but_the_message_of_the_turn_and_the_newest_exchan
     assert spent <= budget
 
 
+@settings(deadline=None)
 @given(transcripts())
 def test_a_wide_budget_leaves_nothing_out(transcript: list[Message]) -> None:
     context = assemble(transcript, 10**9)
@@ -119,23 +123,3 @@ def test_a_wide_budget_leaves_nothing_out(transcript: list[Message]) -> None:
     for m in transcript:
         if m.role is not Role.TOOL and (m.text.strip() or m.tool_calls):
             assert m in kept
-
-
-def test_scripts_are_counted_near_a_real_tokenizer() -> None:
-    # Token counts of o200k_base for the same texts, within a factor of two.
-    for text, real in {
-        "你好世界": 2,
-        "こんにちは世界": 3,
-        "안녕하세요 세계": 4,
-        "The quick brown fox jumps over the lazy dog.": 10,
-        "def f(x):\n    return x + 1\n": 10,
-        "🎉🎉🎉🎉": 4,
-        "Съешь ещё этих мягких французских булок": 13,
-    }.items():
-        assert real / 2 <= estimate_tokens(text) <= real * 2.5, text
-    assert estimate_tokens("") == 0
-
-
-@given(st.text())
-def test_every_text_has_a_count(text: str) -> None:
-    assert estimate_tokens(text) >= bool(text)

@@ -1,6 +1,6 @@
 """Summaries in the store: published once, seen by the right turns, and never in place of a word.
 
-Each test works on a store of its own; what sweeps make of it is tested in test_context_sweeps.
+Each test works on a store of its own; what sweeps make of it is tested in test_context_compaction.
 """
 
 from __future__ import annotations

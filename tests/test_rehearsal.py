@@ -287,6 +287,27 @@ async def test_a_step_fails_its_first_attempts_as_a_provider_would(
     assert await Conversation(f"/fail {kind} 2\n/say after all").step(3) == ("after all", [])
 
 
+async def test_a_message_that_joins_without_directives_changes_nothing() -> None:
+    turn = Conversation("/a {}\n---\n/b {}\n---\n/say {{1}} {{2}}")
+    assert (await turn.step())[1] == [Call("a")]
+    turn.result("one")
+    turn.add(Role.USER, "hurry up", step=2)
+    assert (await turn.step())[1] == [Call("b")]
+    turn.result("two")
+    assert (await turn.step())[0] == "one two"
+
+
+async def test_a_message_that_joins_with_directives_is_followed_from_there() -> None:
+    """References go on counting the results of the whole turn."""
+    turn = Conversation("/a {}\n---\n/b {}\n/say never")
+    assert (await turn.step())[1] == [Call("a")]
+    turn.result("one")
+    turn.add(Role.USER, "/c {}\n---\n/say {{1}} {{2}}", step=2)
+    assert (await turn.step())[1] == [Call("c")]
+    turn.result("two")
+    assert (await turn.step())[0] == "one two"
+
+
 async def test_a_sleeping_step_is_silent_and_can_be_cancelled() -> None:
     turn = Conversation("/sleep 600\n/say late")
     task = asyncio.ensure_future(turn.step())

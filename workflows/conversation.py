@@ -14,13 +14,15 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from activities.stubs import SessionActivities
-from perdure.domain.envelopes import Envelope, Ticket
-from perdure.domain.errors import PerdureError
+from perdure.domain.envelopes import Envelope, SenderKind, Ticket
+from perdure.domain.errors import Code, PerdureError
 from perdure.domain.labels import Label
 from perdure.domain.runs import EndReason
 from perdure.domain.steps import OpenSession, SessionClose, SessionProfile, SessionReset
 from workflows import view
+from workflows.compaction import Compaction
 from workflows.inbox import Inbox
+from workflows.refusals import Refusals
 from workflows.state import CurrentTurn, SessionState, SessionStatus
 from workflows.stored import write
 from workflows.supervisor import Supervisor
@@ -38,6 +40,8 @@ class Conversation:
         self._state = state
         self._inbox = Inbox(state)
         self._supervisor = Supervisor(state, self._inbox, self._stop, self._look_again)
+        self._compaction = Compaction(state)
+        self._refusals = Refusals(state)
         self._engine = TurnEngine(state, self._inbox, self._supervisor)
         self._turns = self._updates = self._signals = 0
 
@@ -47,7 +51,7 @@ class Conversation:
         while not self._dormant():
             await workflow.wait_condition(self._has_work)
             if self._rollover_due():
-                await self._supervisor.rest()
+                await self._rest()
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 workflow.continue_as_new(self._state)
             if self._state.resets:
@@ -85,19 +89,21 @@ class Conversation:
     def deliver(self, *arguments: Any) -> None:
         """`admit(envelope)` for senders that wait for no ticket, such as other sessions.
 
-        There is nobody to answer, and an exception would wedge the session for ever: what is
-        malformed or may not come in is dropped with a line in the log.
+        An exception would wedge the session for ever: what is malformed is dropped with a line
+        in the log, what may not come in is refused.
         """
         self._signals += 1
         try:
             (argument,) = arguments
             envelope = Envelope.model_validate(argument)
-            self._inbox.check(envelope)
-            self._inbox.admit(envelope)
         except ValueError:
             workflow.logger.warning("dropped a signal that holds no envelope")
+            return
+        try:
+            self._inbox.check(envelope)
+            self._inbox.admit(envelope)
         except PerdureError as error:
-            workflow.logger.warning("dropped an envelope: %s", error)
+            self._refuse(envelope, error.code)
 
     @workflow.update
     async def interrupt(self) -> int | None:
@@ -128,13 +134,17 @@ class Conversation:
         Never waits: the reset is done when the outbox says so, with `request_id`.
         """
         self._updates += 1
+        dropped = self._inbox.clear()
         self._state.resets.append(
             SessionReset(
                 session_key=self._state.session_key,
                 request_id=request_id,
-                dropped=tuple(self._inbox.clear()),
+                dropped=tuple(envelope.message_id for envelope in dropped),
             )
         )
+        for envelope in dropped:
+            if envelope.exchange is not None:
+                self._refusals.add(envelope, "reset")
         self._engine.interrupt()
 
     @reset.validator
@@ -181,6 +191,8 @@ class Conversation:
         return waits or closing or self._rollover_due() or self._unfinished()
 
     def _rollover_due(self) -> bool:
+        if self._compaction.under_way:
+            return False
         return (
             self._turns >= self._engine.profile.turns_per_run
             or self._updates >= MAX_UPDATES
@@ -199,6 +211,8 @@ class Conversation:
         state.inbox_limit = profile.inbox_limit
         state.clearance = profile.clearance
         state.intake = profile.intake
+        if profile.run is not None:
+            state.run_id, state.parent_key = profile.run.run_id, profile.run.parent_key
         if not state.opened:
             state.opened = True
             state.agent = profile.agent
@@ -207,6 +221,7 @@ class Conversation:
             self._take_over(profile.pending)
         self._opened(profile)
         self._supervisor.open(profile)
+        self._refusals.open()
         view.show(state, "idle", self._supervisor.plan)
 
     def _take_over(self, pending: Sequence[Envelope]) -> None:
@@ -217,7 +232,14 @@ class Conversation:
             refused = self._inbox.take_over(())
             self._discard(pending)
         for envelope in refused:
-            workflow.logger.warning("dropped the envelope %s: its label", envelope.message_id)
+            self._refuse(envelope, Code.DENIED)
+
+    def _refuse(self, envelope: Envelope, reason: Code) -> None:
+        # What a person or a program sends is theirs to take back.
+        if envelope.sender.kind is SenderKind.SESSION:
+            self._refusals.add(envelope, reason)
+        else:
+            workflow.logger.warning("dropped %s: %s", envelope.message_id, reason)
 
     def _discard(self, pending: Sequence[Envelope]) -> None:
         # The reset came before the past was known, and meant it too.
@@ -263,6 +285,7 @@ class Conversation:
         await self._engine.run(yield_when=self._rollover_due)
         if self._state.current is None:
             self._turns += 1
+            self._compaction.begin()
             await self._turn_ended()
             if not self._inbox:
                 self._engine.rest()
@@ -283,13 +306,17 @@ class Conversation:
         # A `close` that comes during the write waits for an event of its own.
         self._state.closing = False
         await write(SessionActivities.close_session, request, "close")
-        await self._supervisor.rest()
+        await self._rest()
         if self._state.inbox or self._state.resets or self._state.closing:
             await self._open()
             return False
         self._engine.close()
         view.show(self._state, "closed", self._supervisor.plan)
         return True
+
+    async def _rest(self) -> None:
+        await self._supervisor.rest()
+        await self._refusals.rest()
 
 
 def _refused(error: PerdureError) -> ApplicationError:

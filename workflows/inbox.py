@@ -1,12 +1,15 @@
 """The inbox: admitted envelopes in order, each id once.
 
 Invariant: an id is admitted at most once while it waits and for the `WINDOW` messages taken after
-it; the store answers for all before that. What cannot be admitted is refused before it is
-recorded, so a full inbox still fits into one payload.
+it; the store answers for all before that. Senders are served in turn, and each in its own order: of
+`n` senders that wait, none waits longer than for one message of each of the others. What cannot be
+admitted is refused before it is recorded, so a full inbox still fits into one payload.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 
 from perdure.domain.envelopes import WAITING_BYTES, Envelope, SenderKind
@@ -74,11 +77,21 @@ class Inbox:
         self._state.inbox.append(envelope)
         self._known.add(envelope.message_id)
         self._bytes += envelope.size
+        sender = _sender(envelope)
+        if not self._of[sender]:
+            self._state.ring.append(sender)
+        self._of[sender] += 1
         return True
 
     def take(self) -> Envelope:
-        """The oldest envelope, removed."""
-        envelope = self._state.inbox.pop(0)
+        """The oldest envelope of the sender whose turn it is, removed."""
+        inbox, ring = self._state.inbox, self._state.ring
+        sender = ring.pop(0)
+        place = next(place for place, each in enumerate(inbox) if _sender(each) == sender)
+        envelope = inbox.pop(place)
+        self._of[sender] -= 1
+        if self._of[sender]:
+            ring.append(sender)
         self._bytes -= envelope.size
         self._remember(envelope.message_id)
         return envelope
@@ -99,15 +112,16 @@ class Inbox:
         for envelope in envelopes:
             if envelope in self._state.inbox:
                 self._state.inbox.remove(envelope)
-                self._bytes -= envelope.size
                 self._remember(envelope.message_id)
+        if envelopes:
+            self._count()
 
     def put_first(self, envelope: Envelope) -> None:
         """Queue an envelope before all others, once."""
         if not self.knows(envelope):
             self._state.inbox.insert(0, envelope)
-            self._known.add(envelope.message_id)
-            self._bytes += envelope.size
+            self._state.ring.insert(0, _sender(envelope))
+            self._count()
 
     def take_over(self, pending: Sequence[Envelope]) -> list[Envelope]:
         """Queue `pending`, in its order, before what has come since the run began.
@@ -126,9 +140,9 @@ class Inbox:
         self._count()
         return [envelope for envelope in (*pending, *came) if envelope not in taken]
 
-    def clear(self) -> list[str]:
-        """Remove everything that waits; the ids, which may be sent again."""
-        dropped = [envelope.message_id for envelope in self._state.inbox]
+    def clear(self) -> list[Envelope]:
+        """Remove everything that waits; the ids may be sent again."""
+        dropped = list(self._state.inbox)
         self._state.inbox.clear()
         self._count()
         return dropped
@@ -143,5 +157,17 @@ class Inbox:
         return can_flow(envelope.label, join(label, self._state.intake or label))
 
     def _count(self) -> None:
-        self._known = {*self._state.seen, *(each.message_id for each in self._state.inbox)}
-        self._bytes = sum(envelope.size for envelope in self._state.inbox)
+        inbox = self._state.inbox
+        self._known = {*self._state.seen, *(each.message_id for each in inbox)}
+        self._bytes = sum(envelope.size for envelope in inbox)
+        self._of = Counter(map(_sender, inbox))
+        # Who is in turn stays so, and who is new comes after them.
+        order = dict.fromkeys((*self._state.ring, *self._of))
+        self._state.ring[:] = [sender for sender in order if self._of[sender]]
+
+
+def _sender(envelope: Envelope) -> str:
+    """Who is served in turn, in eight characters: thousands of senders must fit into the state.
+    Two that share a name by chance are served as one."""
+    sender = envelope.sender
+    return f"{zlib.crc32(f'{sender.kind} {sender.id}'.encode()):08x}"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import Envelope
 from perdure.domain.labels import Label
 from perdure.domain.runs import EndReason
-from perdure.domain.steps import PlannedCall, SessionReset
+from perdure.domain.steps import PlannedCall, RefusedMessage, SessionReset
 
 
 class CurrentTurn(BaseModel):
@@ -45,14 +46,23 @@ class SessionState(BaseModel):
     turn: int = 0
     label: Label = Label.PUBLIC
     inbox: list[Envelope] = []
+    #: The senders of what waits, as the inbox knows them, in the order in which they are served.
+    ring: list[str] = []
     seen: list[str] = []
+    #: What came and may not come in, and is not told yet.
+    refused: list[RefusedMessage] = []
     current: CurrentTurn | None = None
     #: Turns to be taken beside the current one, which waits for them.
     asides: list[CurrentTurn] = []
     #: Runs whose workflow was started and that have not begun their turn yet.
     started: list[str] = []
+    #: The run that this session is, and the session that spawned it.
+    run_id: str | None = None
+    parent_key: str | None = None
     #: Why the run that this session is has to stop.
     stop: EndReason | None = None
+    #: What a step has asked a sweep for, until one is made.
+    compact: CompactionDue | None = None
     #: Accepted and not yet carried out.
     resets: list[SessionReset] = []
     closing: bool = False

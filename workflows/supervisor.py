@@ -45,7 +45,7 @@ class Supervisor:
         self._stop = stop
         self._dropped = dropped
         self._woken = False
-        #: Until the session knows its past: its level, before all.
+        #: Until the session knows its past, and between two runs.
         self._resting = True
         self._plan = Supervision()
         self._work: asyncio.Task[None] | None = None

@@ -43,6 +43,7 @@ from perdure.domain.steps import (
     ToolRequest,
     TurnEnd,
     Waiting,
+    WaitsFor,
 )
 from perdure.tools.subagents import SPAWN
 from workflows import view
@@ -88,6 +89,8 @@ class TurnEngine:
         self._attribute = view.StateAttribute()
         self._in_flight: set[workflow.ActivityHandle[Any]] = set()
         self._woken = False
+        #: Whether the turn waits for another session.
+        self._asking = False
         #: Set from the session's profile before the first turn of a run.
         self.profile: SessionProfile
 
@@ -144,8 +147,10 @@ class TurnEngine:
                 return False
         if not ended:
             await self._end(current, TurnState.INTERRUPTED, INTERRUPTED)
-            if any(call.tool == SPAWN for call in current.calls):
-                # No call takes the result any more: it comes as a message.
+            if self._asking or any(call.tool == SPAWN for call in current.calls):
+                # An answer may be there that the turn has not read: now it is a late one. And what
+                # a run comes to is a message now.
+                self._asking = False
                 self._supervisor.look_again()
         if current.envelope.exchange is not None and not current.aside:
             await self._reply(current)
@@ -173,6 +178,7 @@ class TurnEngine:
             await self._end(current, TurnState.FAILED, reason_of(error))
             return True
         self._inbox.remove(joining)
+        self._state.compact = outcome.compact or self._state.compact
         if outcome.ended is not None:
             return True
         current.calls = outcome.calls
@@ -202,6 +208,7 @@ class TurnEngine:
             asked = [outcome.aside for outcome in outcomes if outcome.aside]
             for envelope in asked:
                 self._state.turn += 1
+                self._take_in(envelope.label)
                 self._state.asides.append(
                     CurrentTurn(turn=self._state.turn, envelope=envelope, aside=True)
                 )
@@ -225,6 +232,7 @@ class TurnEngine:
         tools = ", ".join(sorted({planned.tool for planned in current.calls}))
         on = ", ".join(sorted({one.on for one in waiting}))
         self._show(f"waiting for {on} ({tools}) · turn {current.turn}")
+        self._asking = any(one.on is WaitsFor.REPLY for one in waiting)
         seconds = min(one.seconds for one in waiting)
         with contextlib.suppress(asyncio.TimeoutError):
             await workflow.wait_condition(
@@ -287,6 +295,7 @@ class TurnEngine:
             step=current.step,
             call=planned.call,
             label=self._state.label,
+            aside=current.aside,
         )
         timeout = timedelta(seconds=planned.timeout) + TOOL_GRACE
         summary = view.tool_summary(current, planned.tool)

@@ -64,6 +64,8 @@ def show(state: SessionState, doing: str, runs: Supervision) -> None:
     if current is not None:
         lines.insert(7, f"| step | {current.step} |")
         lines.insert(8, f"| message | `{current.envelope.message_id}` |")
+    if state.run_id is not None:
+        lines += [f"| run | `{state.run_id}` |", f"| for | `{state.parent_key}` |"]
     if runs.running or runs.queued:
         lines.append(f"| runs | {runs.running} under way, {runs.queued} wait for a place |")
     workflow.set_current_details("\n".join(lines))

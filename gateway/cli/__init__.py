@@ -14,7 +14,20 @@ from itertools import takewhile
 import typer
 from typer.main import get_command
 
-from gateway.cli import approvals, audit, demo, look, manage, policy, settings, stack, talk
+from gateway.cli import (
+    approvals,
+    audit,
+    demo,
+    listing,
+    look,
+    manage,
+    policy,
+    search,
+    settings,
+    stack,
+    talk,
+    tell,
+)
 from gateway.cli.errors import INTERRUPTED, refuse, usage_error
 from perdure.domain.errors import PerdureError
 
@@ -25,8 +38,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for part in (
-    *(talk.app, look.app, manage.app, approvals.app, policy.app, audit.app, settings.app),
-    *(stack.app, demo.app),
+    *(talk.app, tell.app, listing.app, look.app, search.app, manage.app, approvals.app),
+    *(policy.app, audit.app, settings.app, stack.app, demo.app),
 ):
     app.add_typer(part)
 

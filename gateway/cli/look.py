@@ -1,4 +1,4 @@
-"""`perdure sessions`, `status`, `history`, `events`: looking at sessions without touching them.
+"""`perdure status`, `history`, `events`: looking at a session without touching it.
 
 Invariant: every list is read by pages, and says how to get the next one.
 """
@@ -15,13 +15,12 @@ import typer
 
 from gateway.cli.options import AsJson, Home, Key
 from gateway.cli.output import console, note, print_json
-from perdure.domain.keys import Kind
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gateway.client import SessionClient
-    from perdure.shapes import SessionList, SessionStatus
+    from perdure.shapes import SessionStatus
     from perdure.store.outbox import Event
     from perdure.store.transcript import HistoryMessage, HistoryPage
 
@@ -35,38 +34,11 @@ Offset = Annotated[int, typer.Option("--offset", min=0, help="How many of the ne
 
 
 @app.command()
-def sessions(
-    home: Home = None,
-    as_json: AsJson = False,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="Only these.")] = None,
-    since_minutes: Annotated[
-        float | None,
-        typer.Option("--since-minutes", min=0, help="Only those active in the last N minutes."),
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many.")] = 50,
-    offset: Offset = 0,
-) -> None:
-    """List sessions, the last active first."""
-
-    async def read() -> SessionList:
-        async with _client(home) as client:
-            return await client.sessions(
-                kind=kind, since_minutes=since_minutes, limit=limit, offset=offset
-            )
-
-    page = asyncio.run(read())
-    if as_json:
-        print_json(page)
-    else:
-        _print_sessions(page, offset)
-
-
-@app.command()
 def status(key: Key, home: Home = None, as_json: AsJson = False) -> None:
     """Show a session in figures."""
 
     async def read() -> SessionStatus:
-        async with _client(home) as client:
+        async with reading(home) as client:
             return await client.status(key)
 
     found = asyncio.run(read())
@@ -83,18 +55,27 @@ def history(
     as_json: AsJson = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="How many messages.")] = 20,
     offset: Offset = 0,
+    before: Annotated[
+        int | None,
+        typer.Option(
+            "--before",
+            metavar="SEQ",
+            min=1,
+            help="Only those before this one: pages that do not shift while the session goes on.",
+        ),
+    ] = None,
 ) -> None:
     """Show what was said: the newest page first, each page in order."""
 
     async def read() -> HistoryPage:
-        async with _client(home) as client:
-            return await client.history(key, limit=limit, offset=offset)
+        async with reading(home) as client:
+            return await client.history(key, limit=limit, offset=offset, before=before)
 
     page = asyncio.run(read())
     if as_json:
         print_json(page)
     else:
-        print_history(console(), page, offset)
+        print_history(console(), page, offset, before)
 
 
 @app.command()
@@ -123,7 +104,7 @@ async def _events(
     out = console()
     if not follow:
         limit = limit or 100
-    async with _client(home) as client:
+    async with reading(home) as client:
         await client.status(key)
         count, cursor = 0, after
         async with aclosing(_told(client, key, after, follow)) as told:
@@ -153,7 +134,8 @@ async def _told(client: SessionClient, key: str, after: int, follow: bool) -> As
 
 
 @asynccontextmanager
-async def _client(home: Path | None) -> AsyncIterator[SessionClient]:
+async def reading(home: Path | None) -> AsyncIterator[SessionClient]:
+    """A client that needs nothing but the store, closed when the block ends."""
     from gateway.client import SessionClient
     from perdure.config import load_settings
 
@@ -187,7 +169,7 @@ def print_status(out: Console, status: SessionStatus) -> None:
     print_table(out, table)
 
 
-def print_history(out: Console, page: HistoryPage, offset: int) -> None:
+def print_history(out: Console, page: HistoryPage, offset: int, before: int | None = None) -> None:
     """A page of a transcript, and where the next one is."""
     from gateway.cli.words import clock, printable
 
@@ -204,7 +186,14 @@ def print_history(out: Console, page: HistoryPage, offset: int) -> None:
             out.print(f"  {printable(line)}")
         out.print()
     if not page.messages:
-        out.print(f"{page.total} messages, none after skipping {offset}.")
+        passed = f"none after skipping {offset}" + ("" if before is None else f" before {before}")
+        out.print(f"{page.total} messages, {passed}.")
+        return
+    if before is not None:
+        out.print(f"{len(page.messages)} of {page.total} messages, before {before}", style="dim")
+        if page.has_more:
+            older = page.messages[0].seq
+            out.print(f"Older: perdure history {page.session_key} --before {older}", style="dim")
         return
     last = page.total - offset
     out.print(f"{last - len(page.messages) + 1}–{last} of {page.total} messages", style="dim")
@@ -232,34 +221,6 @@ def _body(message: HistoryMessage) -> list[str]:
     return lines + [
         f"→ {call.name} {shown_arguments(call.arguments)}" for call in message.tool_calls
     ]
-
-
-def _print_sessions(page: SessionList, offset: int) -> None:
-    from gateway.cli.tables import columns, print_table
-    from gateway.cli.words import ago
-
-    out = console()
-    if page.sessions:
-        names = ("session", "agent", "kind", "state", "label", "messages", "active")
-        table = columns(*names, right=["messages"])
-        for one in page.sessions:
-            table.add_row(
-                one.session_key,
-                one.agent,
-                one.kind,
-                one.state,
-                one.label,
-                f"{one.message_count:,}",
-                ago(one.last_activity),
-            )
-        print_table(out, table)
-    seen = offset + len(page.sessions)
-    if not page.total:
-        out.print("There are no sessions yet. `perdure ask default:me hello` starts one.")
-    elif offset or seen < page.total:
-        out.print(f"{offset + 1}–{seen} of {page.total}", style="dim")
-    if seen < page.total:
-        out.print(f"More: perdure sessions --offset {seen}", style="dim")
 
 
 def _event_line(event: Event) -> str:

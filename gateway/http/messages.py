@@ -24,6 +24,7 @@ from gateway.http.parts import (
     while_wanted,
 )
 from gateway.http.problems import refused
+from gateway.reading import turn_for_people
 from perdure.domain.envelopes import Ticket
 from perdure.domain.errors import LimitExceeded, NotFound, TimedOut, Unavailable
 from perdure.domain.ids import check_message_id, new_message_id
@@ -197,7 +198,8 @@ async def _so_far(gateway: Gateway, key: str, message_id: str) -> TurnResult | N
     store = gateway.client.store
     # In this order: a message goes from the mailbox into its turn and never back.
     waits = await store.mailbox.holds(key, message_id)
-    result = await store.transcript.turn_of(key, message_id)
+    level = gateway.client.settings.gateway.level
+    result = await turn_for_people(store, level, key, message_id)
     if result is None and not waits:
         raise NotFound(
             "The session has no message of this id.",

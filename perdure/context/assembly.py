@@ -85,8 +85,8 @@ def assemble_view(view: View, budget: int, *, fresh_tail: int = _FRESH_TAIL) -> 
     """The summaries and messages of `view` that fit into `budget` tokens, in their order.
 
     The newest user message and the newest exchange are kept whatever they cost. Then come the
-    newest `fresh_tail` messages, newest first; then the summaries, newest first; then older raw
-    messages, newest first. What is left out is left out whole.
+    newest `fresh_tail` messages, newest first; then the summaries, newest first; then, if all of
+    these fit, older raw messages, newest first. What is left out is left out whole.
     """
     groups = view.groups
     user = groups.last_user
@@ -99,9 +99,9 @@ def assemble_view(view: View, budget: int, *, fresh_tail: int = _FRESH_TAIL) -> 
     tail = groups.tail(fresh_tail)
     first, room = _back(groups, room, tail)
     summaries, room = _newest(view.summaries, room)
-    if first == tail:
+    if first == tail and len(summaries) == len(view.summaries):
         first = groups.fitting(room, last=tail)
-    first = _start(groups, first, summaries)
+    first = _start(groups, first, view.summaries, len(view.summaries) - len(summaries))
     cut = view.cut or first > (first > user) or len(summaries) < len(view.summaries)
     # The messages are checked already, and there may be hundreds.
     return Context.model_construct(messages=tuple(_merged(groups, first, summaries)), cut=cut)
@@ -130,14 +130,18 @@ def _newest(summaries: Sequence[Summary], room: int) -> tuple[Sequence[Summary],
     return summaries[first:], left if first < len(summaries) else room
 
 
-def _start(groups: Groups, first: int, summaries: Sequence[Summary]) -> int:
-    """The first group from `first` on that a context may begin with: one behind a summary, or a
-    user's."""
-    behind = groups.after(summaries[0].first_seq) if summaries else len(groups)
+def _start(groups: Groups, first: int, summaries: Sequence[Summary], left_out: int) -> int:
+    """The first group from `first` on that a context may begin with, when the oldest `left_out`
+    of the summaries are not in it: none before one of these, since an answer would follow an
+    answer; and one behind a summary, or a user's."""
     user = groups.last_user or 0
-    if first > user or first >= behind:
+    if first > user:
         return first
-    return min(groups.user_from(first), behind)
+    if left_out:
+        first = min(user, max(first, groups.after(summaries[left_out - 1].first_seq)))
+    kept = summaries[left_out:]
+    behind = groups.after(kept[0].first_seq) if kept else len(groups)
+    return first if first >= behind else min(groups.user_from(first), behind)
 
 
 def _merged(groups: Groups, first: int, summaries: Sequence[Summary]) -> Iterator[Message]:

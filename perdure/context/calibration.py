@@ -30,10 +30,13 @@ class Calibration(Frozen):
 
     def learned(self, estimated: int, reported: int) -> Calibration:
         """The calibration after a request of `estimated` tokens that the provider counted as
-        `reported`, cached ones included. Requests that are too small teach nothing."""
+        `reported`, cached ones included. Requests that are too small teach nothing, nor do
+        reports out of bounds."""
         if estimated < SMALLEST_SAMPLE or reported <= 0:
             return self
-        seen = min(HIGHEST, max(LOWEST, reported / estimated))
+        seen = reported / estimated
+        if not LOWEST <= seen <= HIGHEST:
+            return self
         weight = max(_SMOOTHING, 1 / (self.samples + 1))
         factor = self.factor + weight * (seen - self.factor)
         return Calibration(factor=min(HIGHEST, max(LOWEST, factor)), samples=self.samples + 1)

@@ -123,8 +123,10 @@ class Groups:
 
     def trim(self, budget: int, turn: int) -> bool:
         """Let go of the oldest groups that neither `budget` nor the turn `turn` needs; whether
-        there were any. One group more than the budget needs is kept."""
+        there were any. One group more than the budget needs is kept, and the newest user message
+        in any case."""
         keep = max(0, self.fitting(budget) - 1)
+        keep = keep if self.last_user is None else min(keep, self.last_user)
         drop = 0
         while drop < keep and self._flat[self._start(drop)].turn < turn:
             drop += 1

@@ -25,8 +25,17 @@ class ApprovalState(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
+class ApprovalPurpose(StrEnum):
+    """What is approved."""
+
+    #: That a call runs, which waits for it.
+    CALL = "call"
+    #: That the session takes in what came of a call and was withheld; nothing waits for it.
+    RELEASE = "release"
+
+
 class Approval(Frozen):
-    """A tool call that waits for a person, or waited.
+    """A tool call that waits for a person, or waited; or what was withheld from it.
 
     `arguments` is what the model asked for, as JSON text; `changed` is what the person approved
     instead, if it was not that.
@@ -37,6 +46,7 @@ class Approval(Frozen):
     turn: int
     step: int
     call: int
+    purpose: ApprovalPurpose = ApprovalPurpose.CALL
     tool: str
     arguments: str
     digest: str

@@ -11,18 +11,31 @@ from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
 
 
+class CompactionDue(Frozen):
+    """A step has found that a sweep can make its session's context smaller.
+
+    `budget` is what the history may take, in estimated tokens. `urgent`: it takes more than that,
+    so that the next step would not see all of it.
+    """
+
+    budget: int
+    urgent: bool = False
+
+
 class CompactRequest(Frozen):
     """Bring a session's context under its threshold, as far as one sweep can.
 
-    `turn` is the newest turn there is, `label` the session's live label. `urgent`: turn `turn` is
-    under way, or about to begin, over the hard limit, and is to see at once what is published;
-    else it is seen from the turn after it on.
+    `turn` is the newest turn there is, `label` the session's live label. `budget` is what the
+    history may take, in estimated tokens; None leaves it to the agent's settings. With `urgent` the
+    turn `turn`, under way or about to begin, sees at once what is published; else the one after it
+    is the first to see it.
     """
 
     session_key: str
     agent: str
     turn: int
     label: Label = Label.PUBLIC
+    budget: int | None = None
     urgent: bool = False
 
 

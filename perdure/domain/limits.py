@@ -15,6 +15,8 @@ class Limits(BaseModel):
     #: Messages waiting in one session. 5,000 envelopes are about 0.5 MB of workflow state,
     #: well under Temporal's 2 MB for a payload.
     inbox: int = Field(5_000, ge=1, le=10_000)
+    #: Of these, messages of one other session: one that floods leaves room for the others.
+    inbox_per_sender: int = Field(1_000, ge=1, le=10_000)
     #: What of a tool result the model reads; the rest lies in the workspace.
     tool_result_bytes: int = Field(50_000, ge=1_000, le=1_000_000)
     #: The largest file the file tools read or write.

@@ -77,6 +77,8 @@ class EventKind(StrEnum):
     RUN_ENDED = "run.ended"
     #: Its result is kept, and was not handed to the session.
     RUN_KEPT = "run.kept"
+    EXCHANGE_OPENED = "exchange.opened"
+    EXCHANGE_ENDED = "exchange.ended"
     DELIVERY_BEGUN = "delivery.begun"
     DELIVERY_SENT = "delivery.sent"
     DELIVERY_FAILED = "delivery.failed"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import Envelope
 from perdure.domain.errors import Code, Refusal
 from perdure.domain.labels import Label
@@ -30,6 +31,7 @@ class RunProfile(Frozen):
     no place, and is not to begin."""
 
     run_id: str
+    parent_key: str
     seconds: float
     ended: bool = False
     queued: bool = False
@@ -102,10 +104,12 @@ class StepOutcome(Frozen):
     ended: TurnState | None = None
     error: Code | None = None
     reached: EndReason | None = None
+    #: What a sweep is to be asked for, when the context has grown past its threshold.
+    compact: CompactionDue | None = None
 
 
 class ToolRequest(Frozen):
-    """Run the `call`-th tool call of a committed step."""
+    """Run the `call`-th tool call of a committed step, of a turn that may be taken `aside`."""
 
     session_key: str
     agent: str
@@ -113,6 +117,7 @@ class ToolRequest(Frozen):
     step: int
     call: int
     label: Label = Label.PUBLIC
+    aside: bool = False
 
 
 class WaitsFor(StrEnum):
@@ -177,6 +182,15 @@ class ExchangeTurn(Frozen):
     message_id: str
     exchange: str
     label: Label
+
+
+class RefusedMessage(Frozen):
+    """A message of another session that was announced and may not come in."""
+
+    session_key: str
+    message_id: str
+    exchange: str | None = None
+    reason: str
 
 
 class SessionReset(Frozen):

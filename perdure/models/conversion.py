@@ -29,6 +29,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from perdure.domain.messages import Message, Role, ToolCall, Usage
 from perdure.models.prompt import Answer, ToolOffer
+from perdure.models.provenance import as_told
 
 # Built once: an adapter costs 30 ms.
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
@@ -37,8 +38,9 @@ _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 _EMPTY_RESULT = "(empty)"
 
 
-def to_history(transcript: Sequence[Message]) -> list[ModelMessage]:
-    """The transcript as pydantic-ai messages, ready for any provider.
+def to_history(transcript: Sequence[Message], parent: str | None = None) -> list[ModelMessage]:
+    """The transcript as pydantic-ai messages, ready for any provider; `parent` is the session that
+    this one works for.
 
     Neighbouring tool and user messages become one request, results first, as providers want it.
     Assistant messages without text and calls are left out.
@@ -56,7 +58,7 @@ def to_history(transcript: Sequence[Message]) -> list[ModelMessage]:
 
     for message in transcript:
         if message.role is Role.USER:
-            prompts.append(UserPromptPart(message.text, timestamp=message.at))
+            prompts.append(UserPromptPart(as_told(message, parent), timestamp=message.at))
         elif message.role is Role.TOOL:
             results.append(
                 ToolReturnPart(

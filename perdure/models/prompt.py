@@ -33,7 +33,8 @@ class Prompt:
 
     `transcript` is assembled and paired: oldest first, every tool message after the assistant
     message that made its call. `attempt` counts the durable attempts of this step, from 1.
-    `silence` is how many seconds the provider may send nothing.
+    `silence` is how many seconds the provider may send nothing. `parent` is the session that this
+    one works for, whose messages are told apart from those of others.
     """
 
     instructions: str
@@ -41,6 +42,7 @@ class Prompt:
     tools: Sequence[ToolOffer] = ()
     attempt: int = 1
     silence: float = SILENCE
+    parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

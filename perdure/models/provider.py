@@ -76,7 +76,8 @@ class ProviderModel:
         if prompt.instructions:
             parameters.instruction_parts = [InstructionPart(prompt.instructions)]
         # `direct` leaves out this step, which fits a history to the model: ids, foreign parts.
-        messages = self._client.prepare_messages(to_history(prompt.transcript), parameters)
+        history = to_history(prompt.transcript, prompt.parent)
+        messages = self._client.prepare_messages(history, parameters)
         settings = ModelSettings(
             max_retries=0,
             # Per phase of the request; pydantic-ai caps connecting at 5 s by itself.

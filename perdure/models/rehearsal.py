@@ -7,10 +7,12 @@ pretends to be a language model.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
+from perdure.context.prompts import SUMMARISER
 from perdure.domain.messages import Message, Role, ToolCall, Usage
+from perdure.models.extracting import summary_extract
 from perdure.models.failure import FailureKind, ModelFailure, failure_of
 from perdure.models.prompt import Answer, OnText, Piece, Prompt
 from perdure.models.script import Script, Step, fill, fill_arguments, parse
@@ -39,9 +41,14 @@ class RehearsalModel:
     """A `Model` that needs no provider; `perdure.models.script` tells what it understands."""
 
     async def answer(self, prompt: Prompt, on_text: OnText) -> Answer:
-        """Make the step of the script that the transcript has come to; see `Model.answer`."""
-        turn = _turn(prompt.transcript)
-        script = parse(turn.text, {tool.name for tool in prompt.tools})
+        """Make the step of the script that the transcript has come to; see `Model.answer`.
+
+        Asked for a summary it extracts: directives in what is summarised are not for it."""
+        offered = {tool.name for tool in prompt.tools}
+        turn = _turn(prompt.transcript, offered)
+        if prompt.instructions.startswith(SUMMARISER):
+            return await _said(summary_extract(prompt.instructions, turn.text), prompt, on_text)
+        script = parse(turn.text, offered)
         step = script.step(turn.step) if script and not script.mistake else Step()
         if prompt.attempt <= len(step.failures):
             raise _rehearsed(step.failures[prompt.attempt - 1], prompt.attempt, len(step.failures))
@@ -55,21 +62,27 @@ class RehearsalModel:
             for index, call in enumerate(step.calls)
         )
         text = "" if calls else _text(script, step, turn)
-        await _stream(text, on_text)
-        written = text + "".join(call.name + call.arguments for call in calls)
-        return Answer(
-            text=text,
-            tool_calls=calls,
-            usage=Usage(
-                input_tokens=_tokens(_length(prompt)), output_tokens=_tokens(len(written)), cost=0.0
-            ),
-            model=REHEARSAL,
-            raw=None,
-            finish_reason="tool_call" if calls else "stop",
-        )
+        return await _said(text, prompt, on_text, calls)
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+async def _said(
+    text: str, prompt: Prompt, on_text: OnText, calls: tuple[ToolCall, ...] = ()
+) -> Answer:
+    await _stream(text, on_text)
+    written = text + "".join(call.name + call.arguments for call in calls)
+    return Answer(
+        text=text,
+        tool_calls=calls,
+        usage=Usage(
+            input_tokens=_tokens(_length(prompt)), output_tokens=_tokens(len(written)), cost=0.0
+        ),
+        model=REHEARSAL,
+        raw=None,
+        finish_reason="tool_call" if calls else "stop",
+    )
 
 
 def extract(text: str, limit: int = _EXTRACT) -> str:
@@ -89,7 +102,8 @@ def extract(text: str, limit: int = _EXTRACT) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """Where a transcript stands: the message that began the turn, and what followed it."""
+    """Where a transcript stands: the text of the message that is followed, the steps made since
+    it came, and all results of the turn."""
 
     text: str = ""
     seq: int = 0
@@ -97,17 +111,26 @@ class _Turn:
     results: tuple[str, ...] = ()
 
 
-def _turn(transcript: Sequence[Message]) -> _Turn:
-    step = 0
-    results: list[str] = []
-    for message in reversed(transcript):
-        if message.role is Role.USER:
-            return _Turn(message.text, message.seq, step, tuple(reversed(results)))
-        if message.role is Role.ASSISTANT:
-            step += 1
-        else:
-            results.append(message.text)
-    return _Turn(step=step, results=tuple(reversed(results)))
+def _turn(transcript: Sequence[Message], offered: Collection[str]) -> _Turn:
+    """Follow the newest message of the turn that has directives, else the one that began it. What
+    joined a turn has the step at which it did."""
+    begins = (place for place in reversed(range(len(transcript))) if _begins(transcript[place]))
+    turn = _Turn()
+    for message in transcript[next(begins, 0) :]:
+        match message.role:
+            case Role.USER if _begins(message):
+                turn = _Turn(message.text, message.seq)
+            case Role.USER if parse(message.text, offered) is not None:
+                turn = _Turn(message.text, message.seq, results=turn.results)
+            case Role.ASSISTANT:
+                turn = replace(turn, step=turn.step + 1)
+            case Role.TOOL:
+                turn = replace(turn, results=(*turn.results, message.text))
+    return turn
+
+
+def _begins(message: Message) -> bool:
+    return message.role is Role.USER and not message.step
 
 
 def _text(script: Script | None, step: Step, turn: _Turn) -> str:

@@ -5,13 +5,14 @@ Invariant: pure, and the same for transcripts, contexts and memory. Engines tran
 """
 
 from perdure.search.matching import Mode, matches, matches_folded, places
-from perdure.search.parsing import parse
+from perdure.search.parsing import LONGEST_QUERY, parse
 from perdure.search.query import And, Leaf, Node, Not, Or, Phrase, Prefix, Query, Term
 from perdure.search.ranking import scores
 from perdure.search.snippets import snippet
 from perdure.search.text import fold, symbols, words
 
 __all__ = [
+    "LONGEST_QUERY",
     "And",
     "Leaf",
     "Mode",

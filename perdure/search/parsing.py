@@ -18,9 +18,12 @@ from enum import Enum, auto
 from perdure.search.query import And, Leaf, Node, Not, Or, Phrase, Prefix, Query, Term
 from perdure.search.text import fold
 
-#: Groups inside groups; parentheses beyond are ignored. Nobody types that many, and it bounds the
-#: recursion of whoever walks the tree.
-MAX_DEPTH = 20
+#: Groups inside groups; parentheses beyond are ignored. Nobody types that many, it bounds the
+#: recursion of whoever walks the tree, and the parser of SQLite's FTS5 takes no more than eleven.
+MAX_DEPTH = 8
+
+#: The longest query that engines are asked, in characters; callers refuse longer ones.
+LONGEST_QUERY = 2_000
 
 _OPERATORS = ("AND", "OR", "NOT")
 _QUOTES = '"“”„‟＂'

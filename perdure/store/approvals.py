@@ -10,12 +10,18 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, not_, or_, select, update
 from ulid import ULID
 
 from perdure.audit import AuditEntry
-from perdure.domain.approvals import Approval, ApprovalList, ApprovalState, digest_of
-from perdure.domain.errors import Conflict, NotFound
+from perdure.domain.approvals import (
+    Approval,
+    ApprovalList,
+    ApprovalPurpose,
+    ApprovalState,
+    digest_of,
+)
+from perdure.domain.errors import Conflict, InvalidArgument, NotFound
 from perdure.domain.labels import Label
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import EventKind, SessionState
@@ -29,12 +35,13 @@ from perdure.store.trails import Trail
 
 _CALL = ("session_key", "turn", "step", "call")
 _OF_CALL = select(approvals).where(
-    *(approvals.c[name] == bindparam(f"of_{name}") for name in _CALL)
+    *(approvals.c[name] == bindparam(f"of_{name}") for name in (*_CALL, "purpose"))
 )
 _PENDING_OF_TURN = select(approvals).where(
     approvals.c.session_key == bindparam("key"),
     approvals.c.turn == bindparam("of_turn"),
     approvals.c.state == ApprovalState.PENDING,
+    approvals.c.purpose == ApprovalPurpose.CALL,
 )
 
 
@@ -62,7 +69,7 @@ class Approvals:
         Raises:
             NotFound: when there is none of that id.
         """
-        return await self._database.read(_get, approval_id)
+        return await self._database.read(get, approval_id)
 
     async def decide(
         self,
@@ -78,18 +85,28 @@ class Approvals:
         Raises:
             NotFound: when there is none of that id.
             Conflict: when it was decided before, expired, or its turn has ended.
+            InvalidArgument: when what was withheld would be changed.
         """
         return await self._database.write(
             _decide, self._trail, approval_id, approve, by, note, changed
         )
 
 
-def of_call(connection: Connection, request: ToolRequest) -> Approval | None:
+def of_call(
+    connection: Connection,
+    request: ToolRequest,
+    purpose: ApprovalPurpose = ApprovalPurpose.CALL,
+) -> Approval | None:
     """The approval of a call; None when none was asked for. One whose time is over counts as
     expired, whether or not that was recorded yet."""
     call = {f"of_{name}": getattr(request, name) for name in _CALL}
-    row = connection.execute(_OF_CALL, call).one_or_none()
+    row = connection.execute(_OF_CALL, {**call, "of_purpose": purpose}).one_or_none()
     return None if row is None else _read(row)
+
+
+def get(connection: Connection, approval_id: str) -> Approval:
+    """One approval; see `Approvals.get`."""
+    return _read(_row(connection, approval_id))
 
 
 def ask(
@@ -100,11 +117,13 @@ def ask(
     asked_by: str,
     reason: str,
     timeout: float,
+    purpose: ApprovalPurpose = ApprovalPurpose.CALL,
 ) -> Approval:
     """Ask for a person's word on a call; it expires after `timeout` seconds."""
     approval = Approval(
         id=f"apr_{ULID()}",
         **request.model_dump(include={"session_key", "turn", "step", "call"}),
+        purpose=purpose,
         tool=call.name,
         arguments=call.arguments,
         digest=digest_of(call),
@@ -115,7 +134,8 @@ def ask(
         expires_at=now() + timedelta(seconds=timeout),
     )
     session.connection.execute(insert(approvals).values(**approval.model_dump()))
-    session.change(state=SessionState.WAITING)
+    if purpose is ApprovalPurpose.CALL:
+        session.change(state=SessionState.WAITING)
     session.tell(
         EventKind.APPROVAL_REQUESTED,
         turn=request.turn,
@@ -160,9 +180,11 @@ def _settle(
         .values(state=state, decided_at=now(), **decision)
     )
     waiting = select(func.count()).where(
-        approvals.c.session_key == row.session_key, approvals.c.state == ApprovalState.PENDING
+        approvals.c.session_key == row.session_key,
+        approvals.c.state == ApprovalState.PENDING,
+        approvals.c.purpose == ApprovalPurpose.CALL,
     )
-    if not session.connection.scalar(waiting):
+    if row.purpose == ApprovalPurpose.CALL and not session.connection.scalar(waiting):
         session.change(state=SessionState.RUNNING)
     session.tell(
         EventKind.APPROVAL_DECIDED,
@@ -191,6 +213,10 @@ def _decide(
         raise Conflict(
             f"The approval {approval_id} is {approval.state}{who}; a decision is final.",
             "`perdure approvals list` shows what still waits.",
+        )
+    if changed is not None and approval.purpose is ApprovalPurpose.RELEASE:
+        raise InvalidArgument(
+            "What was withheld is taken in as it is, or not at all.", "Approve without arguments."
         )
     state = ApprovalState.APPROVED if approve else ApprovalState.DENIED
     with SessionWriter(connection, approval.session_key) as session:
@@ -221,10 +247,6 @@ def _entry(approval: Approval, label: Label) -> AuditEntry:
     )
 
 
-def _get(connection: Connection, approval_id: str) -> Approval:
-    return _read(_row(connection, approval_id))
-
-
 def _row(connection: Connection, approval_id: str) -> Row[Any]:
     row = connection.execute(select(approvals).where(approvals.c.id == approval_id)).one_or_none()
     if row is None:
@@ -245,7 +267,14 @@ def _list(
     conditions = []
     if session_key is not None:
         conditions.append(approvals.c.session_key == session_key)
-    if state is not None:
+    over = approvals.c.expires_at <= now()
+    if state is ApprovalState.PENDING:
+        conditions += [approvals.c.state == state, not_(over)]
+    elif state is ApprovalState.EXPIRED:
+        conditions.append(
+            or_(approvals.c.state == state, (approvals.c.state == ApprovalState.PENDING) & over)
+        )
+    elif state is not None:
         conditions.append(approvals.c.state == state)
     query = (
         select(approvals)

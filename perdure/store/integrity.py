@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, not_, select, update
 
 from perdure.context.summaries import POLICY_VERSION, Summary, summary_id
 from perdure.domain.labels import Label, join
@@ -46,6 +46,7 @@ _COVERED = (
         messages.c.session_key == bindparam("key"),
         messages.c.epoch == bindparam("of_epoch"),
         messages.c.seq.between(bindparam("first"), bindparam("last")),
+        not_(messages.c.aside),
     )
     .group_by(messages.c.label)
 )
@@ -57,6 +58,7 @@ _MEMBERS = (
         messages.c.session_key == bindparam("key"),
         messages.c.epoch == bindparam("of_epoch"),
         messages.c.seq.between(bindparam("first"), bindparam("last")),
+        not_(messages.c.aside),
     )
     .order_by(messages.c.seq)
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from sqlalchemy import Connection, and_, bindparam, select
+from sqlalchemy import Connection, and_, bindparam, not_, select
 
 from perdure.context.summaries import Summary
 from perdure.domain.messages import Frozen, Message
@@ -60,6 +60,7 @@ _MESSAGES = (
         messages.c.epoch == bindparam("of_epoch"),
         messages.c.seq > bindparam("after"),
         messages.c.seq <= bindparam("last"),
+        not_(messages.c.aside),
     )
     .order_by(messages.c.seq)
     .limit(PAGE)
@@ -105,16 +106,16 @@ class Nodes:
         return await self._database.read(_summary, session_key, summary_id)
 
     async def named(self, session_key: str, ids: Sequence[str]) -> list[Summary]:
-        """The summaries of these ids, in their order; those that are not there are left out."""
-        return await self._database.read(_named, session_key, ids)
+        """See `named`."""
+        return await self._database.read(named, session_key, ids)
 
     async def children(self, session_key: str, summary_id: str) -> list[Summary]:
         """What a summary was made from, in order; nothing for a leaf."""
         return await self._database.read(_children, session_key, summary_id)
 
     async def leaves_of(self, session_key: str, epoch: int, seqs: Iterable[int]) -> dict[int, str]:
-        """The leaf under which each of these messages lies; those that are raw are left out."""
-        return await self._database.read(_leaves, session_key, epoch, tuple(seqs))
+        """See `leaves_of`."""
+        return await self._database.read(leaves_of, session_key, epoch, tuple(seqs))
 
     async def message(self, session_key: str, epoch: int, message_id: str) -> Message | None:
         """A message of an epoch."""
@@ -123,7 +124,8 @@ class Nodes:
     async def messages(
         self, session_key: str, epoch: int, first_seq: int, last_seq: int
     ) -> AsyncIterator[list[Message]]:
-        """The messages of a span, in order, page by page: there may be a million of them."""
+        """The messages of a span, in order, page by page: there may be a million of them. What
+        was said on a side thread is in no context and under no summary."""
         after = first_seq - 1
         while page := await self._database.read(_messages, session_key, epoch, after, last_seq):
             yield page
@@ -143,7 +145,8 @@ def _summary(connection: Connection, session_key: str, summary_id: str) -> Summa
     return None if row is None else summary_of(row)
 
 
-def _named(connection: Connection, session_key: str, ids: Sequence[str]) -> list[Summary]:
+def named(connection: Connection, session_key: str, ids: Sequence[str]) -> list[Summary]:
+    """The summaries of these ids, in their order; those that are not there are left out."""
     rows = connection.execute(_NAMED, {"key": session_key, "ids": list(ids)})
     known = {row.id: summary_of(row) for row in rows}
     return [known[name] for name in ids if name in known]
@@ -154,9 +157,10 @@ def _children(connection: Connection, session_key: str, summary_id: str) -> list
     return [summary_of(row) for row in rows]
 
 
-def _leaves(
-    connection: Connection, session_key: str, epoch: int, seqs: tuple[int, ...]
+def leaves_of(
+    connection: Connection, session_key: str, epoch: int, seqs: Sequence[int]
 ) -> dict[int, str]:
+    """The leaf under which each of these messages lies; those that are raw are left out."""
     found: dict[int, str] = {}
     for seq in seqs:
         place = {"key": session_key, "of_epoch": epoch, "seq": seq}

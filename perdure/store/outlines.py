@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, bindparam, func, not_, select
 
 from perdure.context.items import Item
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role
 from perdure.store.database import Database
-from perdure.store.summaries import newest, uncovered
+from perdure.store.summaries import in_context, newest, uncovered
 from perdure.store.sweeps import SweepState, state_of
 from perdure.store.tables import messages, sessions
 
@@ -24,6 +24,14 @@ PAGE = 1_000
 _SESSION = select(sessions.c.epoch, sessions.c.turn, sessions.c.label).where(
     sessions.c.session_key == bindparam("key")
 )
+_RAW = (
+    messages.c.session_key == bindparam("key"),
+    messages.c.epoch == bindparam("of_epoch"),
+    messages.c.seq > bindparam("after"),
+    messages.c.seq < bindparam("before"),
+    not_(messages.c.aside),
+)
+_TOKENS = select(func.sum(messages.c.tokens)).where(*_RAW)
 _PAGE = (
     select(
         messages.c.id,
@@ -35,12 +43,7 @@ _PAGE = (
         messages.c.tool_calls,
         messages.c.tool_call_id,
     )
-    .where(
-        messages.c.session_key == bindparam("key"),
-        messages.c.epoch == bindparam("of_epoch"),
-        messages.c.seq > bindparam("after"),
-        messages.c.seq < bindparam("before"),
-    )
+    .where(*_RAW)
     .order_by(messages.c.seq)
     .limit(PAGE)
 )
@@ -48,14 +51,16 @@ _END = 2_147_483_647
 
 
 class Outline(Frozen):
-    """A context as planning sees it. `cut` says that newer messages were left out: there are more
-    tokens than were asked for."""
+    """The context of a session's next turn, as planning sees it. `cut` says that newer messages
+    were left out: there are more tokens than were asked for. `seen_tokens` is what the turn `turn`,
+    the newest there is, has in its own context: it does not see yet what was published since."""
 
     epoch: int
     turn: int
     label: Label
     items: tuple[Item, ...]
     cut: bool
+    seen_tokens: int
     sweeps: SweepState
 
     @property
@@ -94,6 +99,9 @@ def _outline(connection: Connection, session_key: str, most_tokens: int) -> Outl
                 break
             after = rows[-1].seq
             cut = tokens > most_tokens
+    seen_tokens = tokens + sum(summary.tokens for summary in seen)
+    if any(summary.from_turn > session.turn for summary in seen):
+        seen_tokens = _seen_tokens(connection, session_key, session.epoch, session.turn)
     if cut:
         # Between summaries behind the cut there may be messages that are not here.
         seen = tuple(one for one in seen if one.last_seq < after)
@@ -104,8 +112,19 @@ def _outline(connection: Connection, session_key: str, most_tokens: int) -> Outl
         label=Label(session.label),
         items=tuple(items),
         cut=cut,
+        seen_tokens=seen_tokens,
         sweeps=state_of(connection, session_key),
     )
+
+
+def _seen_tokens(connection: Connection, session_key: str, epoch: int, turn: int) -> int:
+    seen = in_context(connection, session_key, epoch, turn)
+    tokens = sum(summary.tokens for summary in seen)
+    for after, before in uncovered(seen):
+        gap = {"after": after, "before": before or _END}
+        place = {"key": session_key, "of_epoch": epoch, **gap}
+        tokens += connection.scalar(_TOKENS, place) or 0
+    return tokens
 
 
 def _item(row: Row[*tuple[Any, ...]]) -> Item:

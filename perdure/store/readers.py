@@ -6,7 +6,7 @@ in a total, not in a score.
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Table, and_
+from sqlalchemy import ColumnElement, and_
 
 from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label, can_flow
@@ -15,24 +15,32 @@ from perdure.store.tables import sessions
 
 
 class Reader(Frozen):
-    """A session looks from its tenant and its live label; a person at a gateway from no tenant,
-    which is all of them, and the gateway's level."""
+    """Whoever looks at sessions and reads their messages. `tenant` None is all tenants."""
 
-    tenant: str | None = None
+    #: The highest label of the words they may read.
     level: Label
+    #: The highest label of the sessions that are there for them.
+    sees: Label
+    tenant: str | None = None
 
     @classmethod
     def session(cls, session_key: str, label: Label) -> Reader:
-        """The session of this key, at its live label."""
-        return cls(tenant=SessionKey.parse(session_key).tenant, level=label)
+        """The session of this key, at its live label: it sees and reads up to it, its tenant's."""
+        return cls(level=label, sees=label, tenant=SessionKey.parse(session_key).tenant)
 
-    @property
-    def labels(self) -> tuple[Label, ...]:
-        """The labels that may flow to the reader."""
-        return tuple(label for label in Label if can_flow(label, self.level))
+    @classmethod
+    def gateway(cls, level: Label) -> Reader:
+        """Who asks at a gateway of this level: it looks after every session, and shows no words
+        above its level."""
+        return cls(level=level, sees=Label.RESTRICTED)
 
 
-def seen_by(reader: Reader, of: Table = sessions) -> ColumnElement[bool]:
+def up_to(level: Label) -> list[Label]:
+    """The labels that may flow to `level`."""
+    return [label for label in Label if can_flow(label, level)]
+
+
+def seen_by(reader: Reader) -> ColumnElement[bool]:
     """Which rows of `sessions` are there for a reader."""
-    seen = of.c.label.in_(reader.labels)
-    return seen if reader.tenant is None else and_(seen, of.c.tenant == reader.tenant)
+    seen = sessions.c.label.in_(up_to(reader.sees))
+    return seen if reader.tenant is None else and_(seen, sessions.c.tenant == reader.tenant)

@@ -35,6 +35,7 @@ def run_profile(connection: Connection, session_key: str) -> RunProfile | None:
     left = row.run_until - now() if row.run_until is not None else None
     return RunProfile(
         run_id=row.run_id,
+        parent_key=row.parent_key,
         seconds=max(left.total_seconds(), 0.0) if left is not None else 0.0,
         ended=row.state == RunState.ENDED,
         queued=row.state == RunState.QUEUED,

@@ -127,6 +127,14 @@ class Runs:
         """
         return await self._database.write(_spawn, request, spawn, limits)
 
+    async def check_room(self, request: ToolRequest, depth: int, limits: Limits) -> None:
+        """Refuse what `spawn` would refuse, before anything is made for it.
+
+        Raises:
+            LimitExceeded, Denied: as `spawn` does.
+        """
+        await self._database.read(_check_room, request, depth, limits)
+
     async def of_call(self, request: ToolRequest) -> Run | None:
         """The newest run of a call: the one it spawned, or what that was steered into."""
         return await self._database.read(of_call, request)
@@ -272,16 +280,9 @@ def _spawn(connection: Connection, request: ToolRequest, spawn: Spawn, limits: L
     if made is not None:
         return Spawned(run=made, position=position(connection, made))
     above = of_session(connection, request.session_key)
-    if above is not None and above.state is RunState.STOPPING:
-        raise Denied("This run is being stopped and spawns nothing more.")
-    _check_depth(spawn.packet.depth, limits)
+    queued = _check_room(connection, request, spawn.packet.depth, limits)
     if above is not None:
         spawn = _within(spawn, budgets.left(connection, above.path))
-    running = count(connection, request.session_key, UNDER_WAY)
-    queued = count(connection, request.session_key, (RunState.QUEUED,))
-    free = running < limits.children and not queued
-    if not free:
-        _check_queue(running, queued, limits)
     with SessionWriter(connection, request.session_key) as session:
         place = {
             "path": f"{above.path if above else ''}{spawn.run_id}/",
@@ -296,12 +297,28 @@ def _spawn(connection: Connection, request: ToolRequest, spawn: Spawn, limits: L
             waits.open_wait(
                 session, request, (run.session_key,), now() + 2 * longest, level=request.label
             )
-        if free:
+        if queued is None:
             return Spawned(run=start(session, run.run_id, limits))
         session.tell(
             EventKind.RUN_QUEUED, run_id=run.run_id, session_key=run.session_key, agent=run.agent
         )
     return Spawned(run=run, position=queued + 1)
+
+
+def _check_room(
+    connection: Connection, request: ToolRequest, depth: int, limits: Limits
+) -> int | None:
+    """How many runs a new one has to wait behind; None when there is a place for it."""
+    above = of_session(connection, request.session_key)
+    if above is not None and above.state is RunState.STOPPING:
+        raise Denied("This run is being stopped and spawns nothing more.")
+    _check_depth(depth, limits)
+    running = count(connection, request.session_key, UNDER_WAY)
+    queued = count(connection, request.session_key, (RunState.QUEUED,))
+    if running < limits.children and not queued:
+        return None
+    _check_queue(running, queued, limits)
+    return queued
 
 
 def position(connection: Connection, run: Run) -> int | None:

@@ -23,6 +23,7 @@ from perdure.store import search_fts5 as engine
 from perdure.store.database import Database
 from perdure.store.readers import Reader
 from perdure.store.search_tables import search_sessions
+from perdure.store.tables import messages, turns
 
 #: Matches are counted so far; a person does not tell more of them apart.
 COUNTED = 1_000
@@ -34,8 +35,17 @@ EXAMINED = 20_000
 #: Of a long text this much is scored.
 _SCORED = 20_000
 
-_NUMBER = select(search_sessions.c.number).where(
-    search_sessions.c.session_key == bindparam("key"),
+_NUMBER = select(search_sessions.c.number).where(search_sessions.c.session_key == bindparam("key"))
+#: The first message of a turn, and the number of its session.
+_TURN = (
+    select(search_sessions.c.number, messages.c.seq)
+    .join(messages, messages.c.session_key == search_sessions.c.session_key)
+    .join(turns, turns.c.session_key == search_sessions.c.session_key)
+    .where(
+        search_sessions.c.session_key == bindparam("key"),
+        turns.c.turn == bindparam("of_turn"),
+        messages.c.id == turns.c.message_id,
+    )
 )
 
 
@@ -83,6 +93,7 @@ class Search:
         session_key: str | None = None,
         epoch: int | None = None,
         role: Role | None = None,
+        without: tuple[str, int] | None = None,
         limit: int = 10,
         offset: int = 0,
     ) -> Found:
@@ -94,6 +105,7 @@ class Search:
             session_key=session_key,
             epoch=epoch,
             role=role,
+            without=without,
             limit=limit,
             offset=offset,
         )
@@ -107,6 +119,7 @@ def search_messages(
     session_key: str | None = None,
     epoch: int | None = None,
     role: Role | None = None,
+    without: tuple[str, int] | None = None,
     limit: int = 10,
     offset: int = 0,
 ) -> Found:
@@ -119,6 +132,8 @@ def search_messages(
         session_key: only of this session; one that is not there has no messages.
         epoch: only of this epoch.
         role: only of this speaker.
+        without: a session and a turn of it: what was said from that turn on is left out. Who asks
+            in a turn has it before them.
         limit: how many at most.
         offset: how many of the best to skip.
     """
@@ -127,8 +142,18 @@ def search_messages(
         number = connection.scalar(_NUMBER, {"key": session_key})
         if number is None:
             return Found()
+    own = None
+    if without is not None:
+        own = connection.execute(_TURN, {"key": without[0], "of_turn": without[1]}).one_or_none()
     scope = engine.Scope(
-        level=reader.level.rank, tenant=reader.tenant, session=number, epoch=epoch, role=role
+        level=reader.level.rank,
+        sees=reader.sees.rank,
+        tenant=reader.tenant,
+        session=number,
+        epoch=epoch,
+        role=role,
+        own=own.number if own else None,
+        own_seq=own.seq if own else None,
     )
     answer = Found()
     for mode in Mode if query.wanted else (Mode.WORDS,):

@@ -180,7 +180,7 @@ def _phrase(leaf: Leaf) -> _Bounds:
         parts[0] += " *"
     parts += [f'"{_symbol(sign)}"' for sign in signs]
     upper = f"({' AND '.join(parts)})" if len(parts) > 1 else parts[0]
-    alone = len(tokens) + len(signs) == 1 and all(len(token) < LONGEST_TOKEN for token in tokens)
+    alone = leaf.text in (*tokens[:1], *signs[:1]) and len(leaf.text) < LONGEST_TOKEN
     return _Bounds(upper, upper if alone else None)
 
 
@@ -198,23 +198,28 @@ def _trigrams(leaf: Leaf) -> _Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where is searched, and up to which level; None is everywhere."""
+    """Where is searched: words up to the rank `level`, in sessions up to the rank `sees`; None is
+    everywhere. Left out is what the session `own` said from `own_seq` on."""
 
     level: int
+    sees: int
     tenant: str | None = None
     session: int | None = None
     epoch: int | None = None
     role: str | None = None
+    own: int | None = None
+    own_seq: int | None = None
 
 
 _SEEN = """
     CROSS JOIN search_sessions AS s ON s.number = d.session
     {messages}
-    WHERE {match} d.level <= :level AND s.level <= :level
+    WHERE {match} d.level <= :level AND s.level <= :sees
       AND (:tenant IS NULL OR s.tenant = :tenant)
       AND (:session IS NULL OR d.session = :session)
       AND (:epoch IS NULL OR d.epoch = :epoch)
       AND (:role IS NULL OR d.role = :role)
+      AND (:own IS NULL OR d.session <> :own OR d.seq < :own_seq)
     ORDER BY {order} DESC LIMIT :limit OFFSET :offset
 """
 _MESSAGES = "CROSS JOIN messages AS m ON m.session_key = s.session_key AND m.seq = d.seq"

@@ -5,7 +5,7 @@ Invariant: a session's agent is fixed when it is first opened, and its turn numb
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select
@@ -17,6 +17,7 @@ from perdure.domain.messages import Frozen, Usage
 from perdure.domain.states import EventKind, SessionState
 from perdure.domain.steps import OpenSession, RunProfile, SessionReset
 from perdure.store import mailbox
+from perdure.store.arrivals import expects
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.kept_results import keep_what_waits
@@ -78,18 +79,6 @@ class Sessions:
         """A session, or None when there is none of that key."""
         return await self._database.read(_get, session_key)
 
-    async def list(
-        self,
-        *,
-        kind: Kind | None = None,
-        since_minutes: float | None = None,
-        limit: int = 100,
-        offset: int = 0,
-    ) -> tuple[list[SessionRow], int]:
-        """A page of sessions, last active first, and how many there are in all."""
-        since = None if since_minutes is None else now() - timedelta(minutes=since_minutes)
-        return await self._database.read(_list, kind, since, limit, offset)
-
 
 def _open(connection: Connection, request: OpenSession) -> Opened:
     fresh = _row(connection, request.session_key) is None
@@ -107,7 +96,8 @@ def _open(connection: Connection, request: OpenSession) -> Opened:
             label=session.row.label,
             pending=mailbox.waiting(connection, request.session_key) if request.fresh else (),
             run=run_profile(connection, request.session_key),
-            runs=has_runs(connection, request.session_key),
+            runs=has_runs(connection, request.session_key)
+            or expects(connection, request.session_key),
         )
 
 
@@ -149,8 +139,8 @@ def _reset(connection: Connection, request: SessionReset) -> None:
         session.change(epoch=epoch, label=Label.PUBLIC)
         keep_what_waits(session)
         for message_id in request.dropped:
-            mailbox.discard(connection, request.session_key, message_id)
-            session.tell(EventKind.MESSAGE_DROPPED, message_id=message_id, reason="reset")
+            if mailbox.discard(connection, request.session_key, message_id):
+                session.tell(EventKind.MESSAGE_DROPPED, message_id=message_id, reason="reset")
         session.tell(
             EventKind.SESSION_RESET,
             request_id=request.request_id,
@@ -172,26 +162,7 @@ def _close(connection: Connection, session_key: str) -> None:
 
 def _get(connection: Connection, session_key: str) -> SessionRow | None:
     row = _row(connection, session_key)
-    return None if row is None else _session(row)
-
-
-def _list(
-    connection: Connection, kind: Kind | None, since: datetime | None, limit: int, offset: int
-) -> tuple[list[SessionRow], int]:
-    conditions = []
-    if kind is not None:
-        conditions.append(sessions.c.kind == kind)
-    if since is not None:
-        conditions.append(sessions.c.last_activity >= since)
-    query = (
-        select(sessions)
-        .where(*conditions)
-        .order_by(sessions.c.last_activity.desc(), sessions.c.session_key)
-        .limit(limit)
-        .offset(offset)
-    )
-    total = connection.scalar(select(func.count()).select_from(sessions).where(*conditions))
-    return [_session(row) for row in connection.execute(query)], int(total or 0)
+    return None if row is None else session_of(row)
 
 
 def _row(connection: Connection, session_key: str) -> Row[Any] | None:
@@ -200,7 +171,8 @@ def _row(connection: Connection, session_key: str) -> Row[Any] | None:
     ).one_or_none()
 
 
-def _session(row: Row[Any]) -> SessionRow:
+def session_of(row: Row[Any]) -> SessionRow:
+    """A row of the table as a session."""
     return SessionRow(
         session_key=row.session_key,
         agent=row.agent,

@@ -9,9 +9,11 @@ from perdure.store.approvals import Approvals
 from perdure.store.audit import AuditTrail
 from perdure.store.budgets import Budgets
 from perdure.store.claims import Claims
+from perdure.store.context_search import ContextSearch
 from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
+from perdure.store.exchanges import Exchanges
 from perdure.store.mailbox import Mailbox
 from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
@@ -22,6 +24,8 @@ from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
 from perdure.store.search import Search
+from perdure.store.search_summaries import SearchSummaries
+from perdure.store.session_views import SessionViews
 from perdure.store.sessions import Sessions
 from perdure.store.stopping import Stopping
 from perdure.store.summaries import Summaries
@@ -31,6 +35,7 @@ from perdure.store.tails import Tails
 from perdure.store.trails import NoTrail, Trail
 from perdure.store.transcript import Transcript
 from perdure.store.turns import Turns
+from perdure.store.withheld_results import WithheldResults
 
 
 class Store:
@@ -50,8 +55,11 @@ class Store:
         self.summaries = Summaries(database)
         self.sweeps = Sweeps(database)
         self.nodes = Nodes(database)
+        self.context_search = ContextSearch(database)
         self.outlines = Outlines(database)
+        self.views = SessionViews(database)
         self.search = Search(database)
+        self.search_summaries = SearchSummaries(database)
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
         self.runs = Runs(database)
@@ -62,6 +70,8 @@ class Store:
         self.reconciling = Reconciling(database)
         self.stopping = Stopping(database)
         self.supervision = SupervisionStore(database)
+        self.exchanges = Exchanges(database)
+        self.withheld_results = WithheldResults(database)
 
     @classmethod
     async def open(cls, url: str, audit: AuditFiles | None = None) -> Store:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, not_, select, update
 
 from perdure.context.summaries import Summary, summary_id
 from perdure.domain.labels import Label, join
@@ -74,6 +74,8 @@ _LIES_IN = (
     messages.c.epoch == bindparam("of_epoch"),
     messages.c.seq > bindparam("after"),
     messages.c.seq < bindparam("before"),
+    # What was said on a side thread is in no context.
+    not_(messages.c.aside),
 )
 _MEMBERS = (
     select(

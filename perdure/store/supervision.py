@@ -20,6 +20,8 @@ from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState
 from perdure.domain.states import EventKind, ToolStatus, TurnState
 from perdure.store import mailbox
+from perdure.store.addressing import Terms
+from perdure.store.arrivals import arrive
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
@@ -29,6 +31,7 @@ from perdure.store.runs import UNDER_WAY, Address, Run, count, of_session, run_o
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import mailbox as mailbox_table
 from perdure.store.tables import sessions, tool_claims, turns
+from perdure.store.withheld_results import withhold_result
 
 #: Whether an agent may still be spawned by this session.
 Allowed = Callable[[str], bool]
@@ -48,13 +51,13 @@ class SupervisionStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def plan(self, request: Supervise, limits: Limits, allowed: Allowed) -> Plan:
+    async def plan(self, request: Supervise, terms: Terms, allowed: Allowed) -> Plan:
         """What there is to do now."""
-        return await self._database.write(_plan, request, limits, allowed)
+        return await self._database.write(_plan, request, terms, allowed)
 
 
-def _plan(connection: Connection, request: Supervise, limits: Limits, allowed: Allowed) -> Plan:
-    key = request.session_key
+def _plan(connection: Connection, request: Supervise, terms: Terms, allowed: Allowed) -> Plan:
+    key, limits = request.session_key, terms.limits
     mine = of_session(connection, key)
     stopping = mine is not None and mine.state is RunState.STOPPING
     with SessionWriter(connection, key) as session:
@@ -65,11 +68,12 @@ def _plan(connection: Connection, request: Supervise, limits: Limits, allowed: A
             if is_left_behind(mine, run):
                 keep(session, run.run_id, "parent ended")
             else:
-                _hand_over(session, run, request.label)
+                _hand_over(session, run, request.label, terms)
+        arrived = arrive(session, terms)
     queue = _of(connection, key, RunState.QUEUED)
     supervision = Supervision(
         start=tuple(run.start for run in _unstarted(connection, key)),
-        admit=_joining(connection, key),
+        admit=(*_joining(connection, key), *arrived),
         stop=mine.stop if mine is not None and stopping else None,
         seconds=(queue[0].queue_until - now()).total_seconds() if queue else None,
         queued=len(queue),
@@ -120,7 +124,7 @@ def _end_unstarted(session: SessionWriter, run: Run, why: str) -> None:
     end(session, run, unstarted(run.run_id, run.session_key, EndReason.FAILED, why), run.label)
 
 
-def _hand_over(session: SessionWriter, run: Run, level: Label) -> None:
+def _hand_over(session: SessionWriter, run: Run, level: Label, terms: Terms) -> None:
     """Give the result of a run to this session, which is at `level`."""
     if run.sync and _awaited(session.connection, run):
         return  # the call that waits takes it
@@ -131,15 +135,16 @@ def _hand_over(session: SessionWriter, run: Run, level: Label) -> None:
         keep(session, run.run_id, "reset")
         return
     if not taken:
-        _post(session, run, level)
+        _post(session, run, level, terms)
     handed(session.connection, run.run_id)
 
 
-def _post(session: SessionWriter, run: Run, level: Label) -> None:
+def _post(session: SessionWriter, run: Run, level: Label, terms: Terms) -> None:
     assert run.result is not None, "it has ended"
     flows = can_flow(run.label, level)
     if not flows:
         session.tell(EventKind.RUN_KEPT, run_id=run.run_id, reason="label")
+        withhold_result(session, run, terms)
     envelope = Envelope(
         message_id=f"{RESULT}{run.run_id}",
         sender=Sender(kind=SenderKind.SESSION, id=run.session_key),

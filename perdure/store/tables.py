@@ -267,7 +267,8 @@ deliveries = Table(
 )
 
 
-#: Calls that wait for a person, and what the person said. Bound to the call by `digest`.
+#: Calls that wait for a person, and what the person said. Bound to the call by `digest`. With the
+#: purpose "release": what was withheld from a call, and may be taken in once it is approved.
 approvals = Table(
     "approvals",
     metadata,
@@ -276,6 +277,7 @@ approvals = Table(
     Column("turn", Integer, nullable=False),
     Column("step", Integer, nullable=False),
     Column("call", Integer, nullable=False),
+    Column("purpose", String(16), nullable=False, default="call", server_default="call"),
     Column("tool", String(128), nullable=False),
     Column("arguments", Text, nullable=False),
     Column("digest", String(64), nullable=False),
@@ -288,7 +290,7 @@ approvals = Table(
     Column("decided_by", String(256), nullable=True),
     Column("note", Text, nullable=True),
     Column("changed", Text, nullable=True),
-    UniqueConstraint("session_key", "turn", "step", "call"),
+    UniqueConstraint("session_key", "turn", "step", "call", "purpose"),
     Index(None, "state", "asked_at"),
 )
 

@@ -14,14 +14,15 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from perdure.context.assembly import View
+from perdure.context.asides import side_thread
+from perdure.context.assembly import NO_RESULT, View
 from perdure.context.groups import Groups
 from perdure.context.summaries import Summary
 from perdure.domain.messages import Message
 from perdure.store.database import Database
 from perdure.store.rows import message_of
 from perdure.store.summaries import in_context, seen_by, uncovered
-from perdure.store.tables import messages
+from perdure.store.tables import messages, sessions
 from perdure.store.turns import Begun
 
 #: Messages fetched at a time while a tail is filled.
@@ -35,6 +36,17 @@ _OF_EPOCH = select(messages).where(
     messages.c.epoch == bindparam("of_epoch"),
     messages.c.seq > bindparam("after"),
 )
+_ASIDE = (
+    select(messages)
+    .where(
+        messages.c.session_key == bindparam("key"),
+        messages.c.epoch == bindparam("of_epoch"),
+        messages.c.exchange == bindparam("of_exchange"),
+        messages.c.aside,
+    )
+    .order_by(messages.c.seq)
+)
+_SESSION = select(sessions).where(sessions.c.session_key == bindparam("key"))
 _NEWER = _OF_EPOCH.order_by(messages.c.seq)
 _NEWEST = _OF_EPOCH.order_by(messages.c.seq.desc()).limit(PAGE)
 _OLDER = _NEWEST.where(messages.c.seq < bindparam("before"))
@@ -46,6 +58,7 @@ class _Tail:
 
     epoch: int
     message_count: int
+    last_seq: int
     summaries: tuple[Summary, ...]
     groups: Groups
     cut: bool
@@ -58,17 +71,27 @@ class Tails:
         self._database = database
         self._tails: OrderedDict[str, _Tail] = OrderedDict()
 
-    async def view(self, session_key: str, begun: Begun, *, budget: int, turn: int) -> View:
+    async def view(
+        self,
+        session_key: str,
+        begun: Begun,
+        *,
+        budget: int,
+        turn: int,
+        exchange: str | None = None,
+    ) -> View:
         """All summaries that turn `turn` sees, and the newest raw messages: `budget` tokens of
-        them or a little more if there are so many, and in any case all of the turn.
+        them or a little more if there are so many, and in any case all of the turn. A turn that
+        is taken aside sees what was said on the side thread of its `exchange`, too.
 
         The groups are the cache's own and grow with the next step: use them before it."""
         tail = self._tails.pop(session_key, None)
-        if tail is not None and tail.epoch == begun.epoch and tail.groups.last_seq:
+        if tail is not None and tail.epoch == begun.epoch and tail.last_seq:
             newer, seen = await self._database.read(
-                _look, session_key, begun.epoch, turn, tail.groups.last_seq
+                _look, session_key, begun.epoch, turn, tail.last_seq
             )
-            tail.groups.append(newer)
+            tail.groups.append(message for message in newer if not message.aside)
+            tail.last_seq = newer[-1].seq if newer else tail.last_seq
             tail.message_count += len(newer)
             if seen != tuple(summary.id for summary in tail.summaries):
                 tail = None
@@ -78,7 +101,18 @@ class Tails:
         self._tails[session_key] = tail
         if len(self._tails) > KEPT:
             self._tails.popitem(last=False)
-        return View(tail.summaries, tail.groups, tail.cut)
+        if exchange is None:
+            return View(tail.summaries, tail.groups, tail.cut)
+        aside = await self._database.read(_aside, session_key, begun.epoch, exchange)
+        # The call that is open has a placeholder here, and a better one on the side thread.
+        main = [one for one in tail.groups.messages(0) if one.text != NO_RESULT]
+        both = side_thread([*main, *aside], exchange)
+        return View(tail.summaries, Groups(both), tail.cut)
+
+    async def look(self, session_key: str, budget: int) -> View | None:
+        """What the next turn of a session would see so far, read anew: for readers that take no
+        step. None when there is no such session."""
+        return await self._database.read(_next, session_key, budget)
 
     async def newest(
         self, session_key: str, begun: Begun, *, budget: int, turn: int
@@ -86,6 +120,20 @@ class Tails:
         """The raw messages of `view`."""
         view = await self.view(session_key, begun, budget=budget, turn=turn)
         return view.groups.messages(0)
+
+
+def _next(connection: Connection, session_key: str, budget: int) -> View | None:
+    session = connection.execute(_SESSION, {"key": session_key}).one_or_none()
+    if session is None:
+        return None
+    begun = Begun(attempt=1, epoch=session.epoch, message_count=session.message_count)
+    tail = _read(connection, session_key, begun, budget, session.turn + 1)
+    return View(tail.summaries, tail.groups, tail.cut)
+
+
+def _aside(connection: Connection, session_key: str, epoch: int, exchange: str) -> list[Message]:
+    place = {"key": session_key, "of_epoch": epoch, "of_exchange": exchange}
+    return [message_of(row) for row in connection.execute(_ASIDE, place)]
 
 
 def _look(
@@ -114,4 +162,6 @@ def _read(connection: Connection, session_key: str, begun: Begun, budget: int, t
                 break
             before = page[-1].seq
             cut = tokens > budget and page[-1].turn < turn
-    return _Tail(begun.epoch, begun.message_count, seen, Groups(found[::-1]), cut)
+    last_seq = found[0].seq if found else 0
+    main = Groups(message for message in reversed(found) if not message.aside)
+    return _Tail(begun.epoch, begun.message_count, last_seq, seen, main, cut)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role, ToolCall, Usage
 from perdure.domain.states import ToolStatus, TurnState
 from perdure.store.database import Database
-from perdure.store.tables import messages, steps, tool_claims, turns
+from perdure.store.tables import messages, sessions, steps, tool_claims, turns
 
 
 class HistoryMessage(Frozen):
@@ -89,9 +89,12 @@ class Transcript:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def page(self, session_key: str, limit: int, offset: int) -> HistoryPage:
-        """The `limit` messages that end `offset` messages before the newest."""
-        return await self._database.read(_page, session_key, limit, offset)
+    async def page(
+        self, session_key: str, limit: int, offset: int, before: int | None = None
+    ) -> HistoryPage:
+        """The `limit` messages that end `offset` messages before the newest, or, of those before
+        the sequence number `before`, before the newest of these."""
+        return await self._database.read(page_of, session_key, limit, offset, before)
 
     async def message(self, session_key: str, message_id: str) -> HistoryMessage | None:
         """One message, or None when the transcript does not have it."""
@@ -102,21 +105,29 @@ class Transcript:
         return await self._database.read(_turn_of, session_key, message_id)
 
 
-def _page(connection: Connection, session_key: str, limit: int, offset: int) -> HistoryPage:
+def page_of(
+    connection: Connection, session_key: str, limit: int, offset: int, before: int | None = None
+) -> HistoryPage:
+    """One page of a transcript; see `Transcript.page`."""
     query = (
         select(messages)
         .where(messages.c.session_key == session_key)
         .order_by(messages.c.seq.desc())
-        .limit(limit)
+        .limit(limit + 1)
         .offset(offset)
     )
+    if before is not None:
+        query = query.where(messages.c.seq < before)
     rows = connection.execute(query).all()
-    total = connection.scalar(select(func.count()).where(messages.c.session_key == session_key))
+    # Counted as they were written: a long transcript is not read to be counted.
+    total = connection.scalar(
+        select(sessions.c.message_count).where(sessions.c.session_key == session_key)
+    )
     return HistoryPage(
         session_key=session_key,
-        messages=tuple(_shown(row) for row in reversed(rows)),
+        messages=tuple(_shown(row) for row in reversed(rows[:limit])),
         total=total or 0,
-        has_more=offset + len(rows) < (total or 0),
+        has_more=len(rows) > limit,
     )
 
 

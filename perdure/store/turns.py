@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
 
 from perdure.audit import AuditEntry
+from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import SenderKind
 from perdure.domain.errors import Code, NotFound, Refusal
 from perdure.domain.labels import Label
@@ -19,7 +20,7 @@ from perdure.domain.messages import Frozen, Role, ToolCall, Usage
 from perdure.domain.runs import EndReason
 from perdure.domain.states import EventKind, SessionState, TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
-from perdure.store import approvals, mailbox, waits
+from perdure.store import approvals, exchange_ends, mailbox, waits
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.session_writer import SessionWriter
@@ -108,6 +109,7 @@ class StepAnswer(Frozen):
     error: Refusal | None = None
     #: The limit of a run that ended the turn.
     reached: EndReason | None = None
+    compact: CompactionDue | None = None
 
 
 class Turns:
@@ -191,6 +193,9 @@ def _begin_step(
     posted = None
     if turn is None:
         posted = mailbox.take(connection, request.session_key, request.message_id)
+        if posted is None and request.exchange is not None:
+            # Whoever waited for the answer has taken the message back.
+            return StepOutcome(ended=TurnState.INTERRUPTED)
         if posted is None and _said(connection, request):
             # It joined an earlier turn.
             return StepOutcome(ended=TurnState.COMPLETED)
@@ -234,6 +239,7 @@ def _commit_step(
         ended=answer.ended,
         error=None if answer.error is None else answer.error.code,
         reached=answer.reached,
+        compact=answer.compact,
     )
     answer_id = f"ans_{request.turn}_{request.step}"
     usage = answer.usage
@@ -309,7 +315,10 @@ def _end_turn(connection: Connection, end: TurnEnd) -> None:
     with SessionWriter(connection, end.session_key) as session:
         if not begun:
             if not mailbox.holds(connection, session.key, end.message_id):
-                session.tell(EventKind.MESSAGE_DROPPED, message_id=end.message_id, reason="no text")
+                if end.exchange is None:
+                    session.tell(
+                        EventKind.MESSAGE_DROPPED, message_id=end.message_id, reason="no text"
+                    )
                 return
             posted = mailbox.take(connection, session.key, end.message_id)
             _start_turn(session, end, posted)
@@ -380,6 +389,7 @@ def _settle(
     )
     approvals.withdraw(session, turn.turn)
     waits.close(session, turn.turn)
+    exchange_ends.abandon(session, turn.turn)
     # Beside a turn taken aside, another one is under way.
     session.change(state=SessionState.RUNNING if aside else SessionState.IDLE)
     session.tell(_ENDED_BY[state], turn=turn.turn, message_id=turn.message_id, answer_id=answer_id)

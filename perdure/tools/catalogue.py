@@ -10,14 +10,17 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from perdure.domain.errors import Conflict, InvalidArgument
-from perdure.tools import files, message, policy, sessions, subagents
+from perdure.tools import context, files, message, messaging, policy, sessions, subagents
 from perdure.tools.spec import ToolSpec, shown
 from perdure.tools.user import UserTool, discover, is_reference, load
 
 #: Every tool that Perdure itself brings, by name.
 BUILTIN: dict[str, ToolSpec] = {
     spec.name: spec
-    for specs in (files.SPECS, message.SPECS, policy.SPECS, sessions.SPECS, subagents.SPECS)
+    for specs in (
+        *(files.SPECS, message.SPECS, policy.SPECS, sessions.SPECS),
+        *(messaging.SPECS, subagents.SPECS, context.SPECS),
+    )
     for spec in specs
 }
 

@@ -21,11 +21,10 @@ _DEPTH = 6
 _LINES = 200
 _NAME_CHARACTERS = 60
 
-#: The sample: its own length, the characters of each string (the first that let it fit count),
-#: the elements of each array, the keys of each object, levels.
+#: The sample: its own length, the characters of each string and the elements of each array (the
+#: first pair that lets it fit), the keys of each object, levels.
 _SAMPLE = 4_000
-_SAMPLE_CHARACTERS = (3_600, 800, 200, 80)
-_SAMPLE_ELEMENTS = 2
+_SAMPLE_SIZES = ((3_600, 10), (800, 5), (200, 2), (80, 2))
 _SAMPLE_KEYS = 20
 _SAMPLE_DEPTH = 4
 
@@ -42,8 +41,8 @@ def shape(values: Sequence[JsonValue]) -> list[str]:
 
 def sample(value: JsonValue) -> str:
     """A small piece of `value`, as JSON on one line with `…` for what was left out."""
-    for characters in _SAMPLE_CHARACTERS:
-        written = json.dumps(_piece(value, characters, 0), ensure_ascii=False)
+    for characters, elements in _SAMPLE_SIZES:
+        written = json.dumps(_piece(value, characters, elements, 0), ensure_ascii=False)
         if len(written) <= _SAMPLE:
             return written
     return f"{written[:_SAMPLE]}…"
@@ -135,7 +134,7 @@ def _number(number: int | float) -> str:
     return repr(number)
 
 
-def _piece(value: JsonValue, characters: int, depth: int) -> JsonValue:
+def _piece(value: JsonValue, characters: int, elements: int, depth: int) -> JsonValue:
     if isinstance(value, str):
         return f"{value[:characters]}…" if len(value) > characters else value
     if isinstance(value, int) and abs(value) >= 10**30:
@@ -145,11 +144,11 @@ def _piece(value: JsonValue, characters: int, depth: int) -> JsonValue:
     if depth >= _SAMPLE_DEPTH:
         return "…" if value else value
     if isinstance(value, list):
-        shown = value[:_SAMPLE_ELEMENTS]
-        piece: list[JsonValue] = [_piece(one, characters, depth + 1) for one in shown]
-        return [*piece, "…"] if len(value) > _SAMPLE_ELEMENTS else piece
+        shown = value[:elements]
+        piece: list[JsonValue] = [_piece(one, characters, elements, depth + 1) for one in shown]
+        return [*piece, "…"] if len(value) > elements else piece
     keys = islice(value, _SAMPLE_KEYS)
-    kept = {_name(key): _piece(value[key], characters, depth + 1) for key in keys}
+    kept = {_name(key): _piece(value[key], characters, elements, depth + 1) for key in keys}
     return {**kept, "…": "…"} if len(value) > _SAMPLE_KEYS else kept
 
 

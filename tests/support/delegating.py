@@ -97,7 +97,7 @@ async def working(stack: Stack, key: str, count: int = 1) -> list[Run]:
 
 
 async def messages(stack: Stack, key: str, start: str = "result_") -> list[HistoryMessage]:
-    """The messages of a session's transcript whose ids begin so: by default, handed-over results."""
+    """The messages of a transcript whose ids begin so: by default, results handed over."""
     return [m for m in await watching.transcript(stack, key) if m.id.startswith(start)]
 
 

@@ -18,7 +18,7 @@ from activities.post import workflow_id
 from perdure.domain.states import EventKind
 from perdure.store.deltas import LEASE
 from perdure.store.outbox import Event
-from perdure.store.tables import deltas, steps, tool_claims
+from perdure.store.tables import deltas, messages, steps, tool_claims
 from perdure.store.transcript import HistoryMessage
 from perdure.workspace import Workspace
 from tests.support.stack import Stack, until
@@ -34,6 +34,11 @@ async def rows(stack: Stack, table: Table, key: str) -> list[Row[Any]]:
 async def step_rows(stack: Stack, key: str) -> list[Row[Any]]:
     """A session's model steps."""
     return await rows(stack, steps, key)
+
+
+async def message_rows(stack: Stack, key: str) -> list[Row[Any]]:
+    """A session's messages."""
+    return await rows(stack, messages, key)
 
 
 async def claim_rows(stack: Stack, key: str) -> list[Row[Any]]:

@@ -1,0 +1,274 @@
+"""One table: the entries of one tenant at one label.
+
+A level has a table of its own because an index counts: word statistics and the cells of a vector
+index are made of every row in it. Where what is hidden lies in another table, it cannot move what
+is seen, neither its score nor the time it takes.
+
+Invariant: this module alone speaks LanceDB's query language; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from perdure.domain.errors import Unavailable
+from perdure.domain.labels import Label
+from perdure.domain.memory import MemoryEntry
+from perdure.memory import rows
+from perdure.memory.filters import EVERYTHING, among, has_term, quoted
+
+if TYPE_CHECKING:
+    from lancedb import AsyncTable
+
+    from perdure.memory.embedders import Vector
+
+Row = dict[str, Any]
+
+#: What ranking needs of a row.
+RANKED = ("id", "agent", "session", "position", "created_at", "terms")
+#: From here on an index of the vectors pays: looking at every one takes longer than 20 ms.
+INDEX_FROM = 20_000
+#: Cells of the vector index that are looked into, and candidates for each result whose exact
+#: distance is worked out. Where a filter leaves few, all cells are.
+_PROBES = 24
+_REFINE = 4
+#: Old versions are kept for those who still read them.
+KEEP_VERSIONS = timedelta(minutes=10)
+#: Vectors whose mean stands for what all entries have in common.
+_SAMPLE = 1_000
+
+
+class Shelf:
+    """The table of one label. Safe to use from any event loop."""
+
+    def __init__(self, table: AsyncTable, tenant: str, label: Label) -> None:
+        self._table = table
+        self.tenant = tenant
+        self.label = label
+        self._means: dict[str, tuple[int, Vector]] = {}
+
+    # Reading ---------------------------------------------------------------------------------
+
+    async def count(self, where: str) -> int:
+        """How many rows meet a condition."""
+        with reading():
+            return await self._table.count_rows(where)
+
+    async def frequencies(self, terms: Sequence[str], where: str) -> list[int]:
+        """For each term, how many rows that meet a condition have it."""
+        counts = (self.count(f"{where} AND {has_term(term)}") for term in terms)
+        return list(await asyncio.gather(*counts))
+
+    async def by_words(self, terms: Sequence[str], where: str, limit: int) -> list[Row]:
+        """The rows with most of the terms, best first by the index's own measure."""
+        if not terms:
+            return []
+        from lancedb.query import MatchQuery
+
+        # Its other arguments have defaults that its stubs do not tell.
+        match = MatchQuery(" ".join(terms), "terms")  # type: ignore[call-arg]
+        query = self._table.query().nearest_to_text(match)
+        with reading():
+            found = await query.where(where).select([*RANKED, "_score"]).limit(limit).to_list()
+        return list(found)
+
+    async def by_meaning(self, column: str, vector: Vector, where: str, limit: int) -> list[Row]:
+        """The rows whose vectors are nearest, each with its product with `vector` as `nearness`."""
+        query = self._table.query().nearest_to(vector).column(column).distance_type("dot")
+        # Cells are searched until the page is full: a filter must not leave fewer than there are.
+        query = query.maximum_nprobes(0).minimum_nprobes(_PROBES).refine_factor(_REFINE)
+        with reading():
+            found = await query.where(where).select([*RANKED, "_distance"]).limit(limit).to_list()
+        return [{**row, "nearness": 1.0 - row["_distance"]} for row in found]
+
+    async def at_places(self, places: Iterable[str], where: str) -> list[Row]:
+        """The rows at those places."""
+        condition = f"{among('place', places)} AND {where}"
+        with reading():
+            return list(await self._table.query().where(condition).select(list(RANKED)).to_list())
+
+    async def columns(
+        self, where: str, names: Sequence[str], limit: int | None = None
+    ) -> list[Row]:
+        """Some columns of the rows that meet a condition."""
+        query = self._table.query().where(where).select(list(names))
+        if limit is not None:
+            query = query.limit(limit)
+        with reading():
+            return list(await query.to_list())
+
+    async def values(self, where: str, names: Sequence[str]) -> dict[str, list[str]]:
+        """Some columns of the rows that meet a condition, as texts, column by column."""
+        with reading():
+            table = await self._table.query().where(where).select(list(names)).to_arrow()
+        return {name: [str(value) for value in table[name].to_pylist()] for name in names}
+
+    async def entries(
+        self, where: str, *, newest: bool = True, limit: int | None = None, offset: int = 0
+    ) -> list[MemoryEntry]:
+        """The entries that meet a condition, in order of time."""
+        from lancedb.query import ColumnOrdering
+
+        order = [
+            ColumnOrdering(column_name="created_at", ascending=not newest, nulls_first=False),
+            ColumnOrdering(column_name="id", ascending=True, nulls_first=False),
+        ]
+        query = self._table.query().where(where).select(list(rows.ENTRY_COLUMNS)).order_by(order)
+        if limit is not None:
+            query = query.limit(limit).offset(offset)
+        with reading():
+            found = await query.to_list()
+        return [rows.to_entry(row, self.tenant, self.label) for row in found]
+
+    async def embedded_by(self) -> dict[str, str]:
+        """The columns with vectors, and the names of the embedders that made them."""
+        with reading():
+            schema = await self._table.schema()
+        return {
+            field.name: (field.metadata or {})[b"embedder"].decode()
+            for field in schema
+            if field.name.startswith("vector_")
+        }
+
+    async def mean(self, column: str) -> tuple[int, Vector] | None:
+        """How many rows there are, and the mean of their vectors, of a sample where they are
+        many. Worked out anew when the table has doubled."""
+        total = await self.count(EVERYTHING)
+        known = self._means.get(column)
+        if known is not None and known[0] <= total < 2 * known[0]:
+            return total, known[1]
+        import numpy as np
+
+        found = await self.columns(f"{column} IS NOT NULL", [column], _SAMPLE)
+        if not found:
+            return None
+        mean = np.array([row[column] for row in found], "float32").mean(axis=0).tolist()
+        self._means[column] = (total, mean)
+        return total, mean
+
+    # Writing, for the writer's thread alone --------------------------------------------------
+
+    async def add(self, new: list[Row]) -> int:
+        """Insert the rows whose ids are not there yet; how many were."""
+        with writing():
+            schema = await self._table.schema()
+            data = rows.batch(new, schema)
+            merge = self._table.merge_insert("id").when_not_matched_insert_all()
+            result = await merge.execute(data, on_bad_vectors="null")
+        return int(result.num_inserted_rows)
+
+    async def change(self, where: str, **values: str | bool | None) -> None:
+        """Set columns of the rows that meet a condition."""
+        literals = {name: _literal(value) for name, value in values.items()}
+        with writing():
+            await self._table.update(updates_sql=literals, where=where)
+
+    async def remove(self, where: str) -> None:
+        """Delete the rows that meet a condition."""
+        with writing():
+            await self._table.delete(where)
+
+    async def next_position(self, session: str) -> int:
+        """The number of the next entry of a session."""
+        taken = await self.columns(f"session = {quoted(session)}", ["position"])
+        return max((row["position"] for row in taken), default=-1) + 1
+
+    async def make_room(self, embedder: str, size: int) -> str:
+        """The column for an embedder's vectors, made if there is none."""
+        import pyarrow as pa
+
+        column = column_of(embedder, size)
+        with writing():
+            if (await self._table.schema()).get_field_index(column) < 0:
+                metadata = {"embedder": embedder, "dimension": str(size)}
+                vector = pa.field(column, pa.list_(pa.float16(), size), metadata=metadata)
+                await self._table.add_columns(pa.schema([vector]))
+        return column
+
+    async def set_vectors(self, column: str, ids: list[str], values: list[Vector]) -> None:
+        """Give known entries their vectors."""
+        with writing():
+            data = rows.vectors(ids, column, values, await self._table.schema())
+            merge = self._table.merge_insert("id").when_matched_update_all()
+            await merge.execute(data, on_bad_vectors="null")
+
+    async def drop_vectors(self, column: str) -> None:
+        """Forget the vectors of an embedder that is no longer used."""
+        with writing():
+            await self._table.drop_columns([column])
+
+    async def index(self) -> None:
+        """Make the indexes that are missing; the one of vectors once it pays."""
+        from lancedb.index import FTS, Bitmap, BTree, IvfRq, LabelList
+
+        words = FTS(
+            base_tokenizer="whitespace",
+            # `perdure.memory.analysis` did all that: an index must not do it differently.
+            lower_case=False,
+            stem=False,
+            remove_stop_words=False,
+            ascii_folding=False,
+            max_token_length=4 * 64 + 1,
+        )
+        wanted: dict[str, Any] = {
+            **dict.fromkeys(("id", "path", "digest", "session", "place", "created_at"), BTree()),
+            **dict.fromkeys(("agent", "memory_type", "trust", "origin"), Bitmap()),
+            **dict.fromkeys(("tags", "bag"), LabelList()),
+            "terms": words,
+        }
+        with writing():
+            known = {column for one in await self._table.list_indices() for column in one.columns}
+            for column, config in wanted.items():
+                if column not in known:
+                    await self._table.create_index(column, config=config)
+            for column in await self.embedded_by():
+                if column in known:
+                    continue
+                if await self._table.count_rows(f"{column} IS NOT NULL") >= INDEX_FROM:
+                    await self._table.create_index(column, config=IvfRq(distance_type="dot"))
+
+    async def tend(self, keep: timedelta = KEEP_VERSIONS) -> int:
+        """Merge small files, bring the indexes up to date, remove old versions; rows it has."""
+        await self.index()
+        with writing():
+            await self._table.optimize(cleanup_older_than=keep)
+            return await self._table.count_rows()
+
+
+def column_of(embedder: str, dimension: int) -> str:
+    """The column in which an embedder's vectors are kept."""
+    return f"vector_{hashlib.sha256(f'{embedder}/{dimension}'.encode()).hexdigest()[:12]}"
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Tell what the index cannot read in our own words."""
+    with _told("read", "Is its place still there, and the table not damaged?"):
+        yield
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Tell what the index cannot write in our own words; nothing of it was committed."""
+    with _told("written", "Is the disk full or read-only? What was stored before is untouched."):
+        yield
+
+
+@contextmanager
+def _told(what: str, hint: str) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, OSError, ValueError) as error:
+        why = " ".join(str(error).split())[:300]
+        raise Unavailable(f"The memory cannot be {what}: {why}", hint) from error
+
+
+def _literal(value: str | bool | None) -> str:
+    if value is None:
+        return "NULL"
+    return str(value).lower() if isinstance(value, bool) else quoted(value)
