@@ -103,6 +103,8 @@ class SubAgent(Conversation):
             self._run = run.model_copy(update={"ended": True})
             if self._watchdog is not None:
                 self._watchdog.cancel()
+            # What was to join its turn has none to join.
+            self._inbox.remove(self._inbox.joining())
             self._state.stop = None
             self._state.closing = True
 

@@ -53,12 +53,15 @@ def taken_by(connection: Connection, request: ToolRequest) -> None:
     connection.execute(_TAKEN, {**place, "at": now()})
 
 
-def keep_what_waits(session: SessionWriter) -> None:
-    """Take the results out of the mailbox of this session, which begins anew: they are kept."""
+def keep_what_waits(session: SessionWriter, reason: str) -> None:
+    """Take out of the mailbox of this session what was to join a turn that it does not come to:
+    results are kept, and anything else is dropped."""
     waiting = select(mailbox_table.c.message_id).where(
-        mailbox_table.c.session_key == session.key,
-        mailbox_table.c.message_id.startswith(RESULT, autoescape=True),
+        mailbox_table.c.session_key == session.key, mailbox_table.c.joins
     )
     for message_id in session.connection.scalars(waiting).all():
         mailbox.discard(session.connection, session.key, message_id)
-        keep(session, message_id.removeprefix(RESULT), "reset")
+        if message_id.startswith(RESULT):
+            keep(session, message_id.removeprefix(RESULT), reason)
+        else:
+            session.tell(EventKind.MESSAGE_DROPPED, message_id=message_id, reason=reason)

@@ -49,7 +49,7 @@ def end(parent: SessionWriter, run: Run, result: RunResult, label: Label) -> Non
         reason=result.end_reason,
     )
     if run.handed_at is None and is_left_behind(of_session(parent.connection, parent.key), run):
-        keep(parent, run.run_id, "parent ended")
+        keep(parent, run.run_id, "run ended")
 
 
 def is_left_behind(above: Run | None, run: Run) -> bool:

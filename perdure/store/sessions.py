@@ -137,7 +137,7 @@ def _reset(connection: Connection, request: SessionReset) -> None:
     with SessionWriter(connection, request.session_key) as session:
         epoch = session.row.epoch + 1
         session.change(epoch=epoch, label=Label.PUBLIC)
-        keep_what_waits(session)
+        keep_what_waits(session, "reset")
         for message_id in request.dropped:
             if mailbox.discard(connection, request.session_key, message_id):
                 session.tell(EventKind.MESSAGE_DROPPED, message_id=message_id, reason="reset")

@@ -24,6 +24,7 @@ from perdure.store import budgets, mailbox, waits
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
+from perdure.store.kept_results import keep_what_waits
 from perdure.store.run_ends import end, listeners
 from perdure.store.runs import Address, Run, Spawn, get, insert_run, run_of, start
 from perdure.store.session_writer import SessionWriter
@@ -122,6 +123,8 @@ def _end(
             return Ended(run=run)
         with SessionWriter(connection, run.parent_key) as parent:
             end(parent, run, result, label)
+        with SessionWriter(connection, run.session_key) as own:
+            keep_what_waits(own, "run ended")
     return _wake_for(connection, run_id)
 
 

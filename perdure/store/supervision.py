@@ -66,7 +66,7 @@ def _plan(connection: Connection, request: Supervise, terms: Terms, allowed: All
             dropped += _promote(session, limits, allowed)
         for run in _unhanded(connection, key):
             if is_left_behind(mine, run):
-                keep(session, run.run_id, "parent ended")
+                keep(session, run.run_id, "run ended")
             else:
                 _hand_over(session, run, request.label, terms)
         arrived = arrive(session, terms)

@@ -10,6 +10,7 @@ from sqlalchemy import select
 from perdure.domain.runs import RunState
 from perdure.domain.states import EventKind
 from perdure.store.delegation_tables import runs as runs_table
+from perdure.store.delegation_tables import waits as waits_table
 from perdure.store.runs import Run, run_of
 from perdure.store.transcript import HistoryMessage, TurnResult
 from tests.support import watching
@@ -105,3 +106,11 @@ async def kept(stack: Stack, key: str) -> list[tuple[str, str]]:
     """The results that a session was told are kept: the run, and why."""
     told = await watching.events(stack, key, EventKind.RUN_KEPT)
     return [(event.payload["run_id"], event.payload["reason"]) for event in told]
+
+
+async def waiting_for(stack: Stack, run: Run) -> list[str]:
+    """The sessions that have a call which waits for a run."""
+    query = select(waits_table.c.session_key).where(waits_table.c.target_key == run.session_key)
+    return await stack.client.store.database.read(
+        lambda connection: list(connection.scalars(query))
+    )
