@@ -74,6 +74,8 @@ class SubAgent(Conversation):
         self._stop(EndReason.WATCHDOG_TIMEOUT)
 
     async def _turn_ended(self) -> None:
+        if self._state.resets:
+            return  # it is concluded before that is carried out
         if self._run is not None and not self._run.ended:
             await self._conclude(self._run, final=False)
 

@@ -10,7 +10,6 @@ import pytest
 
 from perdure.domain.runs import EndReason, RunState
 from perdure.domain.states import TurnState
-from perdure.store.runs import Run
 from tests.support import delegating, watching
 from tests.support.delegating import TIMEOUT, ask, spawn, subagents
 from tests.support.stack import Stack, fresh_key, running_stack
@@ -50,12 +49,6 @@ async def narrow(
         yield running
 
 
-def open_gate(stack: Stack, run: Run) -> None:
-    folder = watching.workspace(stack, run.session_key)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "gate").touch()
-
-
 async def test_a_sixth_run_waits_for_its_place_and_gets_the_first_that_is_free(wide: Stack) -> None:
     key = fresh_key("sixth")
     five = [spawn(*GATED, later=True)] * 5
@@ -73,13 +66,13 @@ async def test_a_sixth_run_waits_for_its_place_and_gets_the_first_that_is_free(w
     assert not any("queued" in result for result in started)
     assert waiting.started_at is None
 
-    open_gate(wide, under_way[2])
+    delegating.open_gate(wide, under_way[2])
     (ended,) = await delegating.have(wide, key, RunState.ENDED)
     promoted = await delegating.have(wide, key, RunState.RUNNING, 5)
     assert ended.run_id == under_way[2].run_id
     assert waiting.run_id in [run.run_id for run in promoted]
     for run in promoted:
-        open_gate(wide, run)
+        delegating.open_gate(wide, run)
     handed = await delegating.all_handed(wide, key, 6)
     assert {run.end_reason for run in handed} == {EndReason.COMPLETED}
 
@@ -192,7 +185,7 @@ async def test_what_is_said_to_a_run_in_the_queue_waits_behind_its_task(wide: St
     (waiting,) = await delegating.have(wide, key, RunState.QUEUED)
     ticket = await wide.client.send(waiting.session_key, "/say and this")
     for run in await delegating.have(wide, key, RunState.RUNNING, 5):
-        open_gate(wide, run)
+        delegating.open_gate(wide, run)
     answer = await wide.client.wait(waiting.session_key, ticket.message_id, timeout=TIMEOUT)
 
     assert (answer.text, answer.turn) == ("and this", 2)
@@ -229,7 +222,7 @@ async def test_whom_an_agent_may_spawn_is_asked_again_when_a_place_is_free(
         changed = config.replace('allow_spawn = ["main"]', 'allow_spawn = ["hermit"]')
         (home / "perdure.toml").write_text(changed)
         stack.worker.start()
-        open_gate(stack, first)
+        delegating.open_gate(stack, first)
         done, dropped = await delegating.all_handed(stack, key, 2)
         assert done.end_reason is EndReason.COMPLETED
         assert (dropped.end_reason, dropped.started_at) == (EndReason.FAILED, None)

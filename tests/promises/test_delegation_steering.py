@@ -155,9 +155,7 @@ async def test_a_message_is_injected_at_the_next_step_and_the_transcript_kept(
         "status": "steer_injected",
         "run_id": run.run_id,
     }
-    folder = watching.workspace(stack, run.session_key)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "gate").touch()
+    delegating.open_gate(stack, run)
     (ended,) = await delegating.all_handed(stack, key)
 
     assert ended.result is not None

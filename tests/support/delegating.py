@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
+from perdure.domain.delegation import UpkeepReport
 from perdure.domain.runs import RunState
-from perdure.domain.states import EventKind
+from perdure.domain.states import EventKind, TurnState
+from perdure.store.clock import now
 from perdure.store.delegation_tables import runs as runs_table
 from perdure.store.delegation_tables import waits as waits_table
 from perdure.store.runs import Run, run_of
 from perdure.store.transcript import HistoryMessage, TurnResult
 from tests.support import watching
-from tests.support.stack import Stack, until
+from tests.support.stack import Stack, fresh_key, until
+from workflows.upkeep import Upkeep
 
 TIMEOUT = 90
 
@@ -114,3 +118,41 @@ async def waiting_for(stack: Stack, run: Run) -> list[str]:
     return await stack.client.store.database.read(
         lambda connection: list(connection.scalars(query))
     )
+
+
+async def answered(stack: Stack, key: str, run: Run) -> TurnResult:
+    """The turn that a session took for the result of a run, once it has ended."""
+    found: list[TurnResult] = []
+
+    async def ended() -> bool:
+        turn = await stack.client.store.transcript.turn_of(key, f"result_{run.run_id}")
+        if turn is not None and turn.state is not TurnState.RUNNING:
+            found.append(turn)
+        return bool(found)
+
+    await until(ended, TIMEOUT)
+    return found[0]
+
+
+async def upkeep(stack: Stack) -> UpkeepReport:
+    """One round of upkeep."""
+    return await stack.client.temporal.execute_workflow(
+        Upkeep.run, id=fresh_key("upkeep"), task_queue=stack.settings.temporal.queue
+    )
+
+
+async def age(stack: Stack, run: Run) -> None:
+    """As if a run had begun, and ended if it has, an hour ago."""
+    hour = timedelta(hours=1)
+    times = {"started_at": now() - hour}
+    if run.ended_at is not None:
+        times["ended_at"] = run.ended_at - hour
+    query = update(runs_table).where(runs_table.c.run_id == run.run_id).values(times)
+    await stack.client.store.database.write(lambda connection: connection.execute(query).close())
+
+
+def open_gate(stack: Stack, run: Run) -> None:
+    """Let a run go on that waits in `tests.support.user_tools:late`."""
+    folder = watching.workspace(stack, run.session_key)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "gate").touch()
