@@ -48,6 +48,7 @@ def run(connection: Connection, run_id: str, above: str = "", *, ended: float | 
             parent_turn=1,
             parent_step=1,
             parent_call=0,
+            cause=run_id,
             epoch=0,
             sync=False,
             agent="main",
