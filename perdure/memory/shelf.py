@@ -38,6 +38,8 @@ INDEX_FROM = 20_000
 #: distance is worked out. Where a filter leaves few, all cells are.
 _PROBES = 24
 _REFINE = 4
+#: What was added lies in a part of the index of its own; with more parts it is made anew.
+_SEGMENTS = 8
 #: Old versions are kept for those who still read them.
 KEEP_VERSIONS = timedelta(minutes=10)
 #: Rows that stand for all; and how many rows with a term are counted, before they are estimated:
@@ -268,12 +270,13 @@ class Shelf:
             "terms": words,
         }
         with writing():
-            known = {column for one in await self._table.list_indices() for column in one.columns}
+            every = await self._table.list_indices()
+            known = {column: one for one in every for column in one.columns}
             for column, config in wanted.items():
                 if column not in known:
                     await self._table.create_index(column, config=config)
             for column in await self.embedded_by():
-                if column in known:
+                if column in known and (known[column].num_segments or 1) <= _SEGMENTS:
                     continue
                 if await self._table.count_rows(f"{column} IS NOT NULL") >= INDEX_FROM:
                     await self._table.create_index(column, config=IvfRq(distance_type="dot"))

@@ -19,6 +19,7 @@ from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
 from perdure.store.outlines import Outlines
 from perdure.store.reconciling import Reconciling
+from perdure.store.remembering import Remembering
 from perdure.store.run_outcomes import RunOutcomes
 from perdure.store.run_trees import RunTrees
 from perdure.store.run_views import RunViews
@@ -74,6 +75,7 @@ class Store:
         self.supervision = SupervisionStore(database)
         self.exchanges = Exchanges(database)
         self.withheld_results = WithheldResults(database)
+        self.remembering = Remembering(database)
 
     @classmethod
     async def open(cls, url: str, audit: AuditFiles | None = None) -> Store:
