@@ -61,7 +61,8 @@ class Lane(StrEnum):
 
 
 class MessageHit(Frozen):
-    """A message that was found. `score` compares the hits of one answer."""
+    """A message that was found. `score` compares the hits of one answer; it is 0 behind those
+    that were ranked."""
 
     session_key: str
     message_id: str
@@ -158,12 +159,13 @@ def search_messages(
         own=own.number if own else None,
         own_seq=own.seq if own else None,
     )
-    answer = Found()
+    answer, complete = Found(), True
     for mode in modes(query):
         answer = _Reading(connection, query, mode, scope).page(limit, offset)
         if answer.total:
-            break
-    return answer
+            return answer
+        complete = complete and answer.complete
+    return answer.model_copy(update={"complete": complete})
 
 
 _Rows: TypeAlias = list[Row[Any]]
@@ -187,7 +189,8 @@ class _Reading:
             pool, older, total, complete = self._exact(limit, offset)
         else:
             pool, older, total, complete = self._verified(limit, offset)
-        chosen = [*self._ranked(pool)[offset : offset + limit], *((row, 0.0) for row in older)]
+        best = self._ranked(pool)[offset : offset + limit] if offset < len(pool) else []
+        chosen = [*best, *((row, 0.0) for row in older)]
         return Found(
             hits=tuple(self._hit(row, score) for row, score in chosen[:limit]),
             total=total,
