@@ -76,15 +76,15 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     post = Post(temporal, settings.temporal.queue)
     compaction = Compaction(settings, store, roster, guard)
     compactions: CompactionActivities = compaction
+    memory = Memory.at(settings.memory, settings.home)
     messaging = Messaging(settings, store, post)
     exchanges: ExchangeActivities = messaging
     bindings = Bindings(settings, store, roster, guard, courier, post, messaging)
-    steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction)
+    steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction, memory)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
     results = Results(settings, store, roster, Asker(store, guard))
     upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post, results)
     runs: RunActivities = Runs(settings, store, guard, courier, post, results)
-    memory = Memory.at(settings.memory, settings.home)
     memories: MemoryActivities = MemoryWork(settings, store, guard, memory)
     return Worker(
         temporal,
