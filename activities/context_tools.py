@@ -117,6 +117,7 @@ class ContextTools:
             parse(asked.query),
             request.label,
             kinds=_KINDS[asked.scope],
+            before_turn=request.turn,
             limit=asked.limit,
         )
         hits = (Hit(**hit.model_dump(exclude={"label"})) for hit in found.hits)

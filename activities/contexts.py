@@ -7,6 +7,7 @@ as the model measures it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from activities.compaction import Compaction
 from perdure.config import AgentSettings, Settings
@@ -23,6 +24,7 @@ from perdure.domain.steps import StepRequest
 from perdure.models import ToolOffer
 from perdure.store import Store
 from perdure.store.turns import Begun
+from perdure.tools import ToolSpec
 from perdure.tools.catalogue import Toolbox
 
 
@@ -50,12 +52,8 @@ class Contexts:
         self, request: StepRequest, begun: Begun, agent: AgentSettings, toolbox: Toolbox
     ) -> Assembled:
         """The context of a step of `agent`, which is offered `toolbox`."""
-        offers = tuple(
-            ToolOffer(name=spec.name, description=spec.description, parameters=spec.schema())
-            for spec in toolbox.specs.values()
-        )
-        fixed = estimate_tokens(agent.instructions)
-        fixed += sum(estimate_tokens(f"{offer}") for offer in offers)
+        offered = [_offer(spec) for spec in toolbox.specs.values()]
+        fixed = estimate_tokens(agent.instructions) + sum(tokens for _, tokens in offered)
         calibration = self._calibrations.get(agent.models, Calibration())
         budget = calibration.affordable(
             history_budget(agent.context_window, calibration.calibrated(fixed))
@@ -77,8 +75,8 @@ class Contexts:
         context = assemble_view(view, budget, fresh_tail=self._settings.context.fresh_tail)
         return Assembled(
             messages=context.messages,
-            offers=offers,
-            tokens=fixed + sum(message.tokens for message in context.messages),
+            offers=tuple(offer for offer, _ in offered),
+            tokens=fixed + context.tokens,
             compact=due,
         )
 
@@ -102,3 +100,11 @@ class Contexts:
         """Take in what a provider counted for a context."""
         known = self._calibrations.get(models, Calibration())
         self._calibrations[models] = known.learned(context.tokens, usage.input_tokens)
+
+
+# A tool is the same in every step, and a schema costs 0.1 ms.
+@lru_cache(maxsize=1_000)
+def _offer(spec: ToolSpec) -> tuple[ToolOffer, int]:
+    """A tool as models are offered it, and its tokens, estimated."""
+    offer = ToolOffer(name=spec.name, description=spec.description, parameters=spec.schema())
+    return offer, estimate_tokens(f"{offer}")

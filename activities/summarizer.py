@@ -196,10 +196,11 @@ class Summarizer:
                 parse(query),
                 caller.label,
                 kinds=frozenset({Kind.MESSAGE}),
+                before_turn=caller.turn,
                 limit=_ON_TOPIC,
             )
             messages = [await self._store.nodes.message(key, epoch, hit.id) for hit in hits.hits]
-            found = [message for message in messages if message is not None]
+            found = [one for one in messages if one is not None]
             if found:
                 break
         room = self._settings.context.leaf_chunk_tokens

@@ -12,7 +12,7 @@ import json
 from collections import deque
 from contextlib import aclosing
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 from ulid import ULID
 
@@ -21,8 +21,11 @@ from gateway.live_items import (
     ApprovalSettled,
     LiveItem,
     MessageDropped,
+    MessageJoined,
     Restart,
     Retrying,
+    RunChange,
+    RunChanged,
     TextDelta,
     ToolEnded,
     ToolStarted,
@@ -42,8 +45,11 @@ __all__ = [
     "LiveItem",
     "LiveSession",
     "MessageDropped",
+    "MessageJoined",
     "Restart",
     "Retrying",
+    "RunChange",
+    "RunChanged",
     "TextDelta",
     "ToolEnded",
     "ToolStarted",
@@ -53,6 +59,15 @@ __all__ = [
 
 #: Seconds between two looks for streamed text while a model speaks; it is written every 100 ms.
 POLL = 0.05
+
+_RUN_CHANGES = {
+    EventKind.RUN_QUEUED: RunChange.QUEUED,
+    EventKind.RUN_STARTED: RunChange.STARTED,
+    EventKind.RUN_STOPPING: RunChange.STOPPING,
+    EventKind.RUN_STEERED: RunChange.STEERED,
+    EventKind.RUN_ENDED: RunChange.ENDED,
+    EventKind.RUN_KEPT: RunChange.KEPT,
+}
 
 
 class _Speech:
@@ -207,6 +222,10 @@ class LiveSession:
             case EventKind.MESSAGE_DROPPED:
                 told = {name: payload[name] for name in ("message_id", "reason")}
                 return [MessageDropped(**here, **told)]
+            case EventKind.MESSAGE_JOINED:
+                return [MessageJoined(**here, step=step, message_id=payload["message_id"])]
+            case kind if kind in _RUN_CHANGES:
+                return [_run_changed(_RUN_CHANGES[kind], payload)]
             case kind if kind in TURN_ENDS:
                 return await self._turn_ended(turn, payload["message_id"])
         return []
@@ -285,6 +304,11 @@ class LiveSession:
         if speech is not None and speech.text:
             items.append(Restart(cursor=0, turn=turn, step=speech.step))
         return [*items, TurnEnded(cursor=0, turn=turn, result=result)]
+
+
+def _run_changed(change: RunChange, payload: dict[str, Any]) -> RunChanged:
+    told = {name: payload.get(name) for name in ("reason", "successor")}
+    return RunChanged(cursor=0, turn=0, run_id=payload["run_id"], change=change, **told)
 
 
 def _reason(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a `LiveSession` tells: turns, text, tool calls and approvals, as they happen.
+"""What a `LiveSession` tells: turns, text, tool calls, approvals and runs, as they happen.
 
 Invariant: an item is a fact that a reader can show by itself; `type` names it in JSON.
 """
@@ -6,6 +6,7 @@ Invariant: an item is a fact that a reader can show by itself; `type` names it i
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -114,6 +115,39 @@ class MessageDropped(_Item):
     reason: str
 
 
+class MessageJoined(_Item):
+    """A message was taken into the turn under way, before `step`."""
+
+    type: Literal["message_joined"] = "message_joined"
+    step: int
+    message_id: str
+
+
+class RunChange(StrEnum):
+    """What a run has come to."""
+
+    QUEUED = "queued"
+    STARTED = "started"
+    STOPPING = "stopping"
+    STEERED = "steered"
+    ENDED = "ended"
+    #: Its result is kept, and was not handed to the session.
+    KEPT = "kept"
+
+
+class RunChanged(_Item):
+    """A run of this session has come further; `turn` is 0: it may be between two turns.
+
+    `reason` is why it stops, ended or is kept, `successor` the run that took its place.
+    """
+
+    type: Literal["run_changed"] = "run_changed"
+    run_id: str
+    change: RunChange
+    reason: str | None = None
+    successor: str | None = None
+
+
 LiveItem = Annotated[
     TurnStarted
     | TextDelta
@@ -124,6 +158,8 @@ LiveItem = Annotated[
     | ApprovalSettled
     | Retrying
     | TurnEnded
-    | MessageDropped,
+    | MessageDropped
+    | MessageJoined
+    | RunChanged,
     Field(discriminator="type"),
 ]

@@ -7,8 +7,9 @@ answer is the one for a run that is not there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -20,12 +21,19 @@ from perdure.config import Settings
 from perdure.delegation.results import RunResult
 from perdure.domain.envelopes import Envelope, Sender
 from perdure.domain.errors import InvalidArgument, NotFound, TimedOut, Unavailable
+from perdure.domain.labels import can_flow
 from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
 from perdure.domain.states import EventKind
 from perdure.store import Store
+from perdure.store.run_trees import Forest
 from perdure.store.run_views import PAGE, RunList
 from perdure.store.runs import Run
+from perdure.workspace import Workspace
+
+#: Seconds between two readings of a tree while things happen, and while nothing does.
+PAUSE = 0.2
+LONGEST = 10.0
 
 
 class KilledRun(Frozen):
@@ -77,6 +85,79 @@ class RunClient:
             offset=offset,
         )
 
+    async def tree(
+        self,
+        session_key: str | None = None,
+        *,
+        recent_minutes: float | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> Forest:
+        """A session and all runs below it; for None, all sessions that work or have runs.
+
+        Args:
+            session_key: whose.
+            recent_minutes: leaves out runs that ended longer ago.
+            limit: sessions of one page.
+            offset: sessions to leave out at the beginning.
+
+        Raises:
+            NotFound: when there is no such session.
+        """
+        forest = await self._store.run_trees.read(
+            session_key,
+            recent_minutes=recent_minutes,
+            level=self._settings.gateway.level,
+            limit=limit,
+            offset=offset,
+        )
+        if session_key is not None and not forest.sessions:
+            raise NotFound(
+                f"There is no session {session_key}.", "`perdure sessions` lists what there is."
+            )
+        return forest
+
+    async def trees(
+        self,
+        session_key: str | None = None,
+        *,
+        recent_minutes: float | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> AsyncGenerator[Forest]:
+        """What `tree` tells now, and again whenever anything happens, for ever; and at least every
+        `LONGEST` seconds, since runs leave the recent ones without an event.
+
+        Raises:
+            NotFound: when there is no such session.
+        """
+        happened = asyncio.Event()
+        cursor = await self._store.outbox.newest_id()
+
+        async def listen() -> None:
+            async with aclosing(self._store.outbox.follow(None, cursor, near=True)) as events:
+                async for _ in events:
+                    happened.set()
+
+        listening = asyncio.create_task(listen())
+        try:
+            while True:
+                happened.clear()
+                yield await self.tree(
+                    session_key, recent_minutes=recent_minutes, limit=limit, offset=offset
+                )
+                waiting = asyncio.create_task(happened.wait())
+                await asyncio.wait(
+                    {waiting, listening}, timeout=LONGEST, return_when=asyncio.FIRST_COMPLETED
+                )
+                waiting.cancel()
+                if listening.done():
+                    listening.result()
+                await asyncio.sleep(PAUSE)
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
     async def kill(self, run_id: str) -> KilledRun:
         """Stop a run and all below it, keeping what they have committed.
 
@@ -114,14 +195,29 @@ class RunClient:
         with _confirmed("It is steered all the same, and takes it in when it is next woken."):
             return await steering.steer(run, text, envelope, cause=message_id)
 
-    async def result(self, run_id: str, *, timeout: float | None = None) -> RunResult:
+    async def result(
+        self, run_id: str, *, wait: bool = True, timeout: float | None = None
+    ) -> RunResult:
         """The result of a run, once it has ended; of its successor, if it was steered.
+
+        Args:
+            run_id: the run.
+            wait: False is for a result that is there already.
+            timeout: seconds to wait at most.
 
         Raises:
             NotFound: when there is no such run.
-            TimedOut: when it has not ended within `timeout` seconds.
+            TimedOut: when it has not ended yet.
         """
         run = await self._visible(run_id)
+        if not wait:
+            run = await self._store.runs.newest(run_id)
+            if run.result is None:
+                raise TimedOut(
+                    f"The run {run.run_id} is {run.state}; it has no result yet.",
+                    f"Wait for it: `perdure result {run_id} --wait`.",
+                )
+            return self._readable(run, run.result)
         try:
             async with asyncio.timeout(timeout):
                 return await self._ended(run)
@@ -131,23 +227,45 @@ class RunClient:
                 "Ask again later, or see `perdure tree`.",
             ) from error
 
+    async def full_result(self, run_id: str) -> Path | None:
+        """The file with the whole answer of a run, or of its successor, while it is kept on this
+        machine.
+
+        Raises:
+            NotFound: when there is no such run.
+        """
+        await self._visible(run_id)
+        run = await self._store.runs.newest(run_id)
+        if run.result is None or run.result.full_result_path is None:
+            return None
+        self._readable(run, run.result)
+        folder = Workspace.for_session(self._settings.home, run.parent_key).root
+        path = folder / run.result.full_result_path
+        return path if path.is_file() else None
+
     async def _ended(self, run: Run) -> RunResult:
         cursor = await self._store.outbox.newest_id()
         run = await self._store.runs.newest(run.run_id)
         if run.state is RunState.ENDED and run.result is not None:
-            return run.result
+            return self._readable(run, run.result)
         async with aclosing(self._store.outbox.follow(run.parent_key, cursor, near=True)) as events:
             async for event in events:
                 if event.kind in (EventKind.RUN_ENDED, EventKind.RUN_STEERED):
                     run = await self._store.runs.newest(run.run_id)
                     if run.state is RunState.ENDED and run.result is not None:
-                        return run.result
+                        return self._readable(run, run.result)
         raise AssertionError("an outbox never ends")
 
+    def _readable(self, run: Run, result: RunResult) -> RunResult:
+        """The result of a run, whose level may have risen while it was waited for."""
+        if not can_flow(run.label, self._settings.gateway.level):
+            raise _no_run(run.run_id)
+        return result
+
     async def _visible(self, run_id: str) -> Run:
-        run = await self._store.run_views.find(run_id, self._settings.gateway.level)
+        run = await self._store.run_views.seen(run_id, self._settings.gateway.level)
         if run is None:
-            raise NotFound(f"There is no run {run_id!r}.", "`perdure tree` lists what there is.")
+            raise _no_run(run_id)
         return run
 
     @property
@@ -162,3 +280,7 @@ def _confirmed(so_far: str) -> Iterator[None]:
         yield
     except RPCError as error:
         raise Unavailable(f"Temporal did not confirm the call: {error}. {so_far}") from error
+
+
+def _no_run(run_id: str) -> NotFound:
+    return NotFound(f"There is no run {run_id[:160]!r}.", "`perdure tree` lists what there is.")

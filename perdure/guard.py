@@ -354,7 +354,7 @@ class Guard:
             )
         )
         if spec.name != MESSAGE:
-            return [before]
+            return [before, *self._asked_always(before, spec, arguments)]
         if before.arguments is not None:
             # What the one redacted, the other must not bring back.
             arguments = before.arguments
@@ -369,6 +369,20 @@ class Guard:
             destination=level,
         )
         return [before, self._decide(access), self._decide(output)]
+
+    def _asked_always(
+        self, before: Decision, spec: ToolSpec, arguments: dict[str, JsonValue]
+    ) -> list[Decision]:
+        """The question for a person that a tool asks of some of its calls, whatever rules say."""
+        if not before.goes_on or not spec.asks(before.arguments or arguments):
+            return []
+        changes = {
+            "action": Action.REQUIRE_APPROVAL,
+            "decided_by": f"tool:{spec.name}",
+            "reason": f"{spec.name} asks for a person's approval of what cannot be undone.",
+            "label_after": before.label_before,
+        }
+        return [before.model_copy(update=changes)]
 
     def _output(self, request: StepRequest, text: str) -> Facts:
         channel, recipient, level = self.destination(request.session_key)

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +21,7 @@ from perdure.models import resolve
 from perdure.store import Store
 from perdure.store.audit import AuditLog
 from perdure.store.integrity import check
-from tests.support.conversations import Conversation, opened
+from tests.support.conversations import Conversation
 from tests.support.openai_server import OpenAIServer, says
 from tests.support.sweeping import (
     BUDGET,
@@ -260,39 +258,6 @@ async def test_a_sweep_that_dies_at_any_step_goes_on_to_the_same_end(tmp_path: P
             home = await asyncio.to_thread(copy, f"{at}-{after_commit}")
             found, _ = await sweep(home, (at, after_commit), (2, not after_commit))
             assert found == whole, (at, after_commit)
-
-
-async def test_a_process_killed_in_a_summariser_call_leaves_nothing_and_loses_nothing(
-    provider: OpenAIServer, tmp_path: Path
-) -> None:
-    home = tmp_path / "home"
-    async with sweeping(home, asking()) as sweeper:
-        talk = await talk_of(sweeper.store)
-    provider.script(short_first := short_reply(), says("half of it", ending="hang"))
-    assert short_first.text
-    script = "import asyncio, sys; from tests.support.sweeping import sweep_once; "
-    script += "asyncio.run(sweep_once(sys.argv[1], int(sys.argv[2])))"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, str(home), str(talk.turn), cwd=Path(__file__).parent.parent
-    )
-    await provider.arrived(2)
-    process.send_signal(signal.SIGKILL)
-    await process.wait()
-    async with opened(home) as store:
-        talk = Conversation(store, talk.key)
-        tree = await store.nodes.tree(talk.key)
-        assert [node.text for node in tree.summaries] == ["The beginning, in short."]
-        await in_one_place(talk)
-    async with sweeping(home, asking()) as sweeper:
-        talk.store = sweeper.store
-        assert (await sweeper.sweep(talk)).ended is SweepEnd.BELOW
-        await in_one_place(talk)
-        tree = await sweeper.store.nodes.tree(talk.key)
-        assert "The beginning, in short." in [node.text for node in tree.summaries]
-
-
-def short_reply() -> Any:
-    return says("The beginning, in short.")
 
 
 # Where it may go -----------------------------------------------------------------------------

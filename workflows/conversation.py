@@ -291,7 +291,8 @@ class Conversation:
                 self._engine.rest()
 
     async def _reset(self) -> None:
-        if self._state.current is not None:
+        current = self._state.current
+        if current is not None:
             # Interrupted already: this only ends it.
             await self._engine.run(yield_when=self._rollover_due)
         await self._begin_anew()
@@ -307,7 +308,7 @@ class Conversation:
         self._state.closing = False
         await write(SessionActivities.close_session, request, "close")
         await self._rest()
-        if self._state.inbox or self._state.resets or self._state.closing:
+        if self._state.inbox or self._state.resets or self._state.closing or self._state.woken:
             await self._open()
             return False
         self._engine.close()

@@ -54,6 +54,8 @@ class SessionState(BaseModel):
     current: CurrentTurn | None = None
     #: Turns to be taken beside the current one, which waits for them.
     asides: list[CurrentTurn] = []
+    #: Whether the store may know of something to do for its runs.
+    woken: bool = False
     #: Runs whose workflow was started and that have not begun their turn yet.
     started: list[str] = []
     #: The run that this session is, and the session that spawned it.

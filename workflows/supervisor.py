@@ -44,7 +44,6 @@ class Supervisor:
         self._inbox = inbox
         self._stop = stop
         self._dropped = dropped
-        self._woken = False
         #: Until the session knows its past, and between two runs.
         self._resting = True
         self._plan = Supervision()
@@ -58,18 +57,18 @@ class Supervisor:
     @property
     def settled(self) -> bool:
         """Whether nothing is under way and nothing is to come, as far as is known."""
-        busy = self._woken or (self._work is not None and not self._work.done())
+        busy = self._state.woken or (self._work is not None and not self._work.done())
         return not (busy or self._plan.running or self._plan.queued)
 
     def open(self, profile: SessionProfile) -> None:
         """Begin, or go on after a rest."""
         self._resting = False
-        if self._woken or profile.runs:
+        if self._state.woken or profile.runs:
             self.look_again()
 
     def look_again(self) -> None:
         """Ask the store anew."""
-        self._woken = True
+        self._state.woken = True
         if not self._resting and (self._work is None or self._work.done()):
             self._work = asyncio.create_task(self._supervise())
 
@@ -99,12 +98,12 @@ class Supervisor:
             workflow.logger.info("the run %s was started before", child.run_id)
 
     async def _supervise(self) -> None:
-        while not self._resting and (self._woken or self._plan.seconds is not None):
-            if not self._woken:
+        while not self._resting and (self._state.woken or self._plan.seconds is not None):
+            if not self._state.woken:
                 await self._sleep(self._plan.seconds or 0.0)
                 if self._resting:
                     return
-            self._woken = False
+            self._state.woken = False
             self._plan = await write(
                 RunActivities.supervise,
                 Supervise(
@@ -119,7 +118,7 @@ class Supervisor:
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(asyncio.TimeoutError):
             await workflow.wait_condition(
-                lambda: self._woken or self._resting,
+                lambda: self._state.woken or self._resting,
                 timeout=timedelta(seconds=max(seconds, 0.1)),
                 timeout_summary=f"{self._plan.queued} runs wait for a place",
             )

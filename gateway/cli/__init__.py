@@ -25,8 +25,10 @@ from gateway.cli import (
     search,
     settings,
     stack,
+    subagents,
     talk,
     tell,
+    tree,
 )
 from gateway.cli.errors import INTERRUPTED, refuse, usage_error
 from perdure.domain.errors import PerdureError
@@ -39,7 +41,7 @@ app = typer.Typer(
 )
 for part in (
     *(talk.app, tell.app, listing.app, look.app, search.app, manage.app, approvals.app),
-    *(policy.app, audit.app, settings.app, stack.app, demo.app),
+    *(subagents.app, tree.app, policy.app, audit.app, settings.app, stack.app, demo.app),
 ):
     app.add_typer(part)
 

@@ -23,12 +23,22 @@ from gateway.cli.talk import answer_document, decoded, named, telling_of_approva
 from gateway.cli.turn_view import BAD, WARN, TurnView
 from gateway.cli.words import one_line, plural
 from gateway.client import SessionClient
-from gateway.live import LiveItem, LiveSession, MessageDropped, TurnEnded, TurnStarted
+from gateway.live import (
+    LiveItem,
+    LiveSession,
+    MessageDropped,
+    MessageJoined,
+    RunChanged,
+    TurnEnded,
+    TurnStarted,
+)
 from perdure.config import load_settings
 from perdure.domain.errors import Conflict, NotFound, PerdureError, Unavailable
 from perdure.domain.ids import new_message_id
 from perdure.domain.keys import SessionKey
+from perdure.domain.labels import can_flow
 from perdure.domain.states import EventKind, SessionState
+from perdure.shapes import ABOVE
 
 _log = logging.getLogger(__name__)
 
@@ -212,10 +222,11 @@ class _Chat:
         await self._show(item)
 
     async def _follow(self, item: LiveItem) -> None:
-        """Show a turn that began by itself, from its first item to its end."""
-        self._admitted = True
+        """Show a turn that began by itself, from its first item to its end; or what happened
+        between two turns."""
+        self._admitted = not isinstance(item, RunChanged)
         await self._show(item)
-        while not isinstance(item, TurnEnded | MessageDropped):
+        while self._admitted and not isinstance(item, TurnEnded | MessageDropped):
             item = await self._next()
             await self._show(item)
 
@@ -226,12 +237,23 @@ class _Chat:
             if self._mine is not None and item.message_id == self._mine[0]:
                 # Also when its admission was never confirmed: it is not to be sent again.
                 self._draft = ""
-            else:
-                message = await self._client.store.transcript.message(self._key, item.message_id)
-                if message is not None:
-                    who = message.from_session or "someone else"
-                    self._view.note(f"‹ {who}: {one_line(message.text, 500)}")
-        self._view.show(item)
+            elif (told := await self._said(item.message_id)) is not None:
+                self._view.note(told)
+        if isinstance(item, MessageJoined):
+            told = await self._said(item.message_id)
+            self._view.aside(told or f"message {item.message_id} joins the turn")
+        else:
+            self._view.show(item)
+
+    async def _said(self, message_id: str) -> str | None:
+        """A message of somebody else, on one line."""
+        message = await self._client.store.transcript.message(self._key, message_id)
+        if message is None:
+            return None
+        who = message.from_session or "someone else"
+        level = self._client.settings.gateway.level
+        text = message.text if can_flow(message.label, level) else ABOVE.format(message.label)
+        return f"‹ {who}: {one_line(text, 500)}"
 
     async def _attend(self, work: Coroutine[None, None, None]) -> bool:
         """Do `work` while Ctrl-C stops the turn it shows; a second one leaves: False."""

@@ -161,7 +161,7 @@ def print_status(out: Console, status: SessionStatus) -> None:
         ("turns", f"{status.turns:,} in {plural(status.steps, 'step')}"),
         ("tokens", f"{tokens.total:,}: {tokens.input:,} in, {tokens.output:,} out"),
         ("cost", dollars(status.cost)),
-        ("children", str(status.children) if status.children else None),
+        ("children", f"{plural(status.children, 'run')} under way" if status.children else None),
         ("started", clock(status.started_at)),
     ):
         if value is not None:

@@ -29,7 +29,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether to do
 @app.command()
 def interrupt(key: Key, home: Home = None, as_json: AsJson = False) -> None:
     """Stop the turn under way and keep what it has; the session takes the next message."""
-    turn = asyncio.run(_with_client(home, lambda client: client.interrupt(key)))
+    turn = asyncio.run(with_client(home, lambda client: client.interrupt(key)))
     if as_json:
         print_json({"session_key": key, "turn": turn})
     elif turn is None:
@@ -41,8 +41,8 @@ def interrupt(key: Key, home: Home = None, as_json: AsJson = False) -> None:
 @app.command()
 def reset(key: Key, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """Go on with an empty context: stops the turn, discards what waits, keeps the transcript."""
-    _confirm(yes, f"Interrupt {key}, discard its waiting messages and empty its context?")
-    dropped = asyncio.run(_with_client(home, lambda client: client.reset(key)))
+    confirm(yes, f"Interrupt {key}, discard its waiting messages and empty its context?")
+    dropped = asyncio.run(with_client(home, lambda client: client.reset(key)))
     if as_json:
         print_json({"session_key": key, "dropped": dropped})
     else:
@@ -53,17 +53,18 @@ def reset(key: Key, home: Home = None, as_json: AsJson = False, yes: Yes = False
 @app.command()
 def close(key: Key, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """Let a session answer what it has, then end it. A later message opens it again."""
-    _confirm(yes, f"Close {key}?")
-    asyncio.run(_with_client(home, lambda client: client.close(key)))
+    confirm(yes, f"Close {key}?")
+    asyncio.run(with_client(home, lambda client: client.close(key)))
     if as_json:
         print_json({"session_key": key, "state": "closed"})
     else:
         console().print(f"{key} is closed. A message opens it again.")
 
 
-async def _with_client(
+async def with_client(
     home: Path | None, call: Callable[[SessionClient], Awaitable[Result]]
 ) -> Result:
+    """What `call` comes to, with a client on the cluster."""
     from gateway.client import SessionClient
     from perdure.config import load_settings
 
@@ -71,7 +72,7 @@ async def _with_client(
         return await call(client)
 
 
-def _confirm(yes: bool, question: str) -> None:
+def confirm(yes: bool, question: str) -> None:
     """Ask a person at the terminal; a script has decided already.
 
     Raises:

@@ -74,7 +74,7 @@ def ask(
     Exit code 1 when the turn failed or was interrupted.
     """
     options = {"agent": agent, "message_id": message_id, "label": label, "timeout": timeout}
-    result = asyncio.run(_ask(home, key, _message(text), options))
+    result = asyncio.run(_ask(home, key, message_of(text), options))
     if as_json:
         print_json(answer_document(result))
     else:
@@ -95,7 +95,7 @@ def send(
 ) -> None:
     """Send a message and do not wait: it is answered whatever happens to this terminal."""
     options = {"agent": agent, "message_id": message_id, "label": label}
-    ticket = asyncio.run(_send(home, key, _message(text), options))
+    ticket = asyncio.run(_send(home, key, message_of(text), options))
     if as_json:
         print_json(ticket)
         return
@@ -203,7 +203,7 @@ def _tell(result: TurnResult) -> None:
         console().print(figures(result), style="dim")
 
 
-def _message(text: str | None) -> str:
+def message_of(text: str | None) -> str:
     """The text given, or all of stdin without the line end that `echo` adds.
 
     Raises:

@@ -13,20 +13,31 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from gateway.cli.words import asked_to_approve, figures, one_line, printable, shown_arguments
+from gateway.cli.words import (
+    asked_to_approve,
+    figures,
+    one_line,
+    printable,
+    run_changed,
+    shown_arguments,
+)
 from gateway.live import (
     ApprovalAsked,
     ApprovalSettled,
     LiveItem,
     MessageDropped,
+    MessageJoined,
     Restart,
     Retrying,
+    RunChange,
+    RunChanged,
     TextDelta,
     ToolEnded,
     ToolStarted,
     TurnEnded,
     TurnStarted,
 )
+from perdure.domain.runs import EndReason
 from perdure.domain.states import ToolStatus, TurnState
 from perdure.store.transcript import TurnResult
 
@@ -60,11 +71,14 @@ class TurnView:
         #: The call whose line is open at the bottom of the screen, or that something is awaited.
         self._open: tuple[int, int] | bool = False
         self._calls: dict[tuple[int, int], str] = {}
+        self._asides: list[tuple[str, Style]] = []
         #: When the person sent, or the turn began; None between two turns.
         self._began: float | None = None
 
     def show(self, item: LiveItem) -> None:
         """Write one item."""
+        if not isinstance(item, TextDelta | Restart | MessageJoined | RunChanged):
+            self._tell_asides()
         match item:
             case TurnStarted():
                 self._began = self._began or time.monotonic()
@@ -74,6 +88,7 @@ class TurnView:
                 self._say(item.text)
             case Restart():
                 self._take_back()
+                self._tell_asides()
                 self.wait("thinking…")
             case ToolStarted():
                 self._tool_started(item)
@@ -90,6 +105,11 @@ class TurnView:
                 self._turn_ended(item.result)
             case MessageDropped():
                 self.note(f"message {item.message_id} was discarded ({item.reason})")
+            case MessageJoined():
+                self.aside(f"message {item.message_id} joins the turn")
+            case RunChanged():
+                ended = item.change is RunChange.ENDED and item.reason != EndReason.COMPLETED
+                self.aside(f"⑂ {run_changed(item)}", WARN if ended else DIM)
         self._console.file.flush()
 
     def echo(self, text: str) -> None:
@@ -107,6 +127,21 @@ class TurnView:
         self._write(" ".join(printable(text).split()), style)
         self.end_line()
         self._console.file.flush()
+
+    def aside(self, text: str, style: Style = DIM) -> None:
+        """A note on something beside the turn; while an answer is being said, it waits."""
+        if self._tail:
+            self._asides.append((text, style))
+            return
+        waits = self._open is True
+        self.note(text, style)
+        if waits:
+            self.wait("thinking…")
+
+    def _tell_asides(self) -> None:
+        asides, self._asides = self._asides, []
+        for text, style in asides:
+            self.note(text, style)
 
     def wait(self, for_what: str) -> None:
         """A line that stands until something comes; nowhere but on a terminal."""

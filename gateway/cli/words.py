@@ -9,7 +9,9 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 
+from gateway.live_items import RunChange, RunChanged
 from perdure.domain.messages import Usage
+from perdure.domain.runs import EndReason, RunStatus
 from perdure.store.transcript import TurnResult
 
 #: C0 and C1 controls, without the line feed.
@@ -47,6 +49,26 @@ def _shown_value(value: object) -> str:
 def asked_to_approve(tool: str, approval_id: str) -> str:
     """That a call waits for a person, and what the person may do."""
     return f"{tool} waits for approval: perdure approvals approve|deny {approval_id}"
+
+
+def run_changed(item: RunChanged) -> str:
+    """What a run of a session has come to, on one line."""
+    run = item.run_id
+    match item.change:
+        case RunChange.QUEUED:
+            return f"{run} waits for a place"
+        case RunChange.STARTED:
+            return f"{run} has begun"
+        case RunChange.STOPPING:
+            return f"{run} is stopping ({item.reason})"
+        case RunChange.STEERED if item.successor is not None:
+            return f"{run} is steered: {item.successor} takes its place"
+        case RunChange.STEERED:
+            return f"{run} is steered"
+        case RunChange.ENDED:
+            return f"{run} has ended: {item.reason}"
+        case RunChange.KEPT:
+            return f"the result of {run} is kept ({item.reason}): perdure result {run}"
 
 
 def figures(result: TurnResult, seconds: float | None = None) -> str:
@@ -93,6 +115,23 @@ def left(at: datetime) -> str:
         if until >= 2 * length:
             return f"{until // length} {unit}"
     return f"{int(until.total_seconds())} s"
+
+
+def duration(seconds: float) -> str:
+    """How long something took: `0.4 s`, `12 s`, `5 min`, `3 h`, `20 d`."""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def run_state(status: RunStatus, reason: EndReason | None) -> str:
+    """A run's state, and why it ended where that says more: `failed (step_limit)`."""
+    if reason is None or reason.value == status.value:
+        return status
+    return f"{status} ({reason})"
 
 
 def ago(at: datetime) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perdure.domain.memory import Origin, View
+from perdure.domain.memory import View
 from perdure.memory.analysis import required_terms
+from perdure.memory.rows import SHOWN, SUPERSEDED, session_digest
 from perdure.search import And, Node, Not, Or, Phrase, Prefix, Query, Term
 
 EVERYTHING = "true"
@@ -27,18 +28,15 @@ def among(column: str, values: Iterable[str]) -> str:
 
 def has_term(term: str) -> str:
     """An entry has the term."""
-    return f"array_has(bag, {quoted(term)})"
+    return f"contains(terms, {quoted(f' {term} ')})"
 
 
 def seen(view: View, *, superseded: bool = False) -> str:
     """What a viewer is shown, labels aside: those have tables of their own."""
-    conditions = [] if superseded else ["superseded_by IS NULL"]
-    if view.session_key is None:
-        conditions.append(f"origin != {quoted(Origin.FILE)}")
-    else:
-        conditions.append(
-            f"(origin != {quoted(Origin.FILE)} OR session_key = {quoted(view.session_key)})"
-        )
+    levels = [SHOWN, SUPERSEDED] if superseded else [SHOWN]
+    if view.session_key is not None:
+        levels.append(session_digest(view.session_key, ""))
+    conditions = [among("shown", levels)]
     if view.agent is not None:
         conditions.append(f"agent = {quoted(view.agent)}")
     if view.memory_type is not None:

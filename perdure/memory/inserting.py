@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perdure.domain.memory import MemoryEntry, Origin, Stored
+from perdure.domain.memory import MemoryEntry, Stored
 from perdure.memory import rows
 from perdure.memory.embedders import Vector
 from perdure.memory.filters import among, quoted
@@ -71,7 +71,7 @@ async def _known(
     digests = {rows.digest_of(entry.content) for entry in entries}
     where = (
         f"({among('id', (entry.id for entry in entries))} OR {among('digest', sorted(digests))}) "
-        f"AND origin != {quoted(Origin.FILE)}"
+        f"AND {among('shown', (rows.SHOWN, rows.SUPERSEDED))}"
     )
     known: dict[str | tuple[str, str], Stored] = {}
     names = ["id", "agent", "path", "digest", "superseded_by"]
@@ -95,14 +95,13 @@ async def _supersede(shelf: Shelf, arrival: Arrival, stored: Stored) -> None:
         conditions.append(f"path = {quoted(entry.path)}")
     if not conditions:
         return
-    of_agent = f"agent = {quoted(entry.agent)} AND origin != {quoted(Origin.FILE)}"
     where = (
-        f"({' OR '.join(conditions)}) AND {of_agent} AND id != {quoted(stored.id)} "
-        "AND superseded_by IS NULL"
+        f"({' OR '.join(conditions)}) AND agent = {quoted(entry.agent)} "
+        f"AND id != {quoted(stored.id)} AND shown = {quoted(rows.SHOWN)}"
     )
     if await shelf.count(where):
-        await shelf.change(where, superseded_by=stored.id)
-    again = f"id = {quoted(stored.id)} AND superseded_by IS NOT NULL"
+        await shelf.change(where, superseded_by=stored.id, shown=rows.SUPERSEDED)
+    again = f"id = {quoted(stored.id)} AND shown = {quoted(rows.SUPERSEDED)}"
     if not stored.new and await shelf.count(again):
         # It was said before, was contradicted, and is said again: it holds.
-        await shelf.change(again, superseded_by=None)
+        await shelf.change(again, superseded_by=None, shown=rows.SHOWN)

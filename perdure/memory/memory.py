@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from perdure.config.memory import MemorySettings
 from perdure.domain.errors import InvalidArgument, NotFound
 from perdure.domain.labels import Label
 from perdure.domain.memory import (
@@ -22,7 +23,6 @@ from perdure.domain.memory import (
     MemoryResults,
     MemoryStats,
     NewEntry,
-    Origin,
     Reindexed,
     Sort,
     Stored,
@@ -31,11 +31,12 @@ from perdure.domain.memory import (
 )
 from perdure.memory import inserting, pinning
 from perdure.memory.checks import checked
-from perdure.memory.embedders import EmbedderFailure, Vector, embedder
+from perdure.memory.embedders import Embedder, EmbedderFailure, Vector, embedder
 from perdure.memory.files import MemoryFile, file_rows
 from perdure.memory.filters import EVERYTHING, among, quoted, seen
 from perdure.memory.inserting import Arrival
 from perdure.memory.pinning import Pinned
+from perdure.memory.rows import SHOWN, session_digest
 from perdure.memory.search import Search
 from perdure.memory.shelf import Shelf, column_of
 from perdure.memory.shelves import Shelves, folder_of
@@ -44,8 +45,10 @@ from perdure.search import LONGEST_QUERY, parse
 
 #: Entries of one step of a reindex: a second or two of the bundled model.
 REINDEX_BATCH = 64
-#: A table is tended after this many writes of a process; the upkeep does it, too.
-_TEND_AFTER = 200
+#: A write leaves a small file, and each makes a search about a millisecond slower. A process
+#: merges them after this many writes, or, where that takes longer, after one for so many rows.
+_TEND_AFTER = 16
+_ROWS_A_WRITE = 2_000
 
 Result = TypeVar("Result")
 
@@ -62,15 +65,29 @@ class Memory:
         embedder_name: the model that new entries are embedded with.
         locks: a folder of this machine for the locks of its writers.
         options: credentials and the like of an object store.
+        embedders: finds an embedder by its name.
     """
 
     def __init__(
-        self, uri: str, embedder_name: str, locks: Path, options: dict[str, str] | None = None
+        self,
+        uri: str,
+        embedder_name: str,
+        locks: Path,
+        options: dict[str, str] | None = None,
+        embedders: Callable[[str], Embedder] = embedder,
     ) -> None:
         self._shelves = Shelves(uri, options or {})
-        self._embedder = embedder(embedder_name)
+        self._embedders = embedders
+        self._embedder = embedders(embedder_name)
         self._writer = Writer(locks)
         self._writes: Counter[tuple[str, Label]] = Counter()
+
+    @classmethod
+    def at(cls, settings: MemorySettings, home: Path) -> Memory:
+        """The memory that settings name."""
+        place = settings.place(home)
+        options = settings.storage_options
+        return cls(place, settings.embedder, home / "memory-locks", options)
 
     async def close(self) -> None:
         """Finish what was begun."""
@@ -118,7 +135,7 @@ class Memory:
             label: file_rows(agent, session_key, [one for one in files if one.label is label], now)
             for label in Label
         }
-        where = f"origin = {quoted(Origin.FILE)} AND session_key = {quoted(session_key)}"
+        where = f"shown = {quoted(session_digest(session_key, ''))}"
         known: dict[Label, set[str]] = {label: set() for label in Label}
         for shelf in await self._shelves.visible(tenant, Label.RESTRICTED):
             rows = await shelf.columns(where, ["id"])
@@ -159,11 +176,20 @@ class Memory:
 
     # Looking ---------------------------------------------------------------------------------
 
-    async def search(self, view: View, query: str, limit: int = 10) -> MemoryResults:
+    async def search(
+        self,
+        view: View,
+        query: str,
+        limit: int = 10,
+        *,
+        words: bool = True,
+        meaning: bool = True,
+    ) -> MemoryResults:
         """The entries that answer `query` best, superseded ones aside.
 
         Plain words ask for what they are about; with operators, phrases or prefixes
-        (`perdure.search`) a result must match them.
+        (`perdure.search`) a result must match them. Without `words` or without `meaning` only the
+        other is asked.
 
         Raises:
             InvalidArgument: for a blank or overlong query, or a limit out of range.
@@ -176,7 +202,8 @@ class Memory:
         if not 1 <= limit <= MAX_RESULTS:
             raise InvalidArgument(f"limit is {limit}.", f"It is 1 to {MAX_RESULTS}.")
         shelves = await self._shelves.visible(view.tenant, view.label)
-        return await Search(shelves, parse(query), view).page(limit)
+        one = Search(shelves, parse(query), view, self._embedders, words=words, meaning=meaning)
+        return await one.page(limit)
 
     async def get(self, view: View, path: str) -> MemoryEntry:
         """The entry at a path, or of an id; of several at one path the one that holds now.
@@ -300,7 +327,9 @@ class Memory:
                 found = [row["id"] for row in await shelf.columns(where, ["id"])]
                 if found:
                     await shelf.remove(where)
-                    await shelf.change(among("superseded_by", found), superseded_by=None)
+                    await shelf.change(
+                        among("superseded_by", found), superseded_by=None, shown=SHOWN
+                    )
                 gone += found
             return tuple(dict.fromkeys(gone))
 
@@ -370,8 +399,11 @@ class Memory:
             done = await inserting.insert(shelf, below, of_label, column)
             stored |= {one.entry.id: told for one, told in zip(of_label, done, strict=True)}
             self._writes[tenant, label] += 1
-            if self._writes[tenant, label] % _TEND_AFTER == 0:
-                await shelf.tend()
+            if self._writes[tenant, label] >= _TEND_AFTER:
+                rows = await shelf.count(EVERYTHING)
+                if self._writes[tenant, label] >= rows // _ROWS_A_WRITE:
+                    await shelf.tend()
+                    self._writes[tenant, label] = 0
         return [stored[one.entry.id] for one in arrivals]
 
     async def _embedded(self, texts: Sequence[str]) -> list[Vector] | None:

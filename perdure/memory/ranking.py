@@ -69,26 +69,38 @@ def idf(total: int, having: int) -> float:
     return math.log(1 + (total - having + 0.5) / (having + 0.5))
 
 
+def average_length(candidates: Sequence[Candidate]) -> float:
+    """The terms of an entry, on average."""
+    return sum(map(_length, candidates)) / max(len(candidates), 1)
+
+
 def score_alone(
     candidates: Sequence[Candidate],
     weight: Mapping[str, float],
     near: Mapping[tuple[int, str], float],
+    average: float,
 ) -> None:
     """Set `base` of each: what its own words and its own meaning are worth.
 
-    `weight` is the idf of each term, `near` the nearness of those that have one, by table and id.
+    `weight` is the idf of each term, `near` the nearness of those that have one, by table and id,
+    and `average` the length that is held against none.
     """
-    parts = [one.terms.partition(PART) for one in candidates]
-    lengths = [own.count("  ") + 1 for own, _, _ in parts]
-    average = sum(lengths) / max(len(lengths), 1)
+    wanted = [(f" {term} ", value) for term, value in weight.items()]
     whole = sum(weight.values())
-    for one, (own, _, dated), length in zip(candidates, parts, lengths, strict=True):
-        held_back = SATURATION * (1 - LENGTH + LENGTH * length / average)
+    for one in candidates:
+        own, _, dated = one.terms.partition(PART)
+        held_back = SATURATION * (1 - LENGTH + LENGTH * _length(one) / average)
         total = 0.0
-        for term, value in weight.items():
-            count = own.count(f" {term} ") + DATED * dated.count(f" {term} ")
-            total += value * count * (SATURATION + 1) / (count + held_back)
+        for term, value in wanted:
+            count = own.count(term) + DATED * dated.count(term)
+            if count:
+                total += value * count * (SATURATION + 1) / (count + held_back)
         one.base = MEANING * near.get((one.table, one.id), 0.0) + (total / whole if whole else 0.0)
+
+
+def _length(one: Candidate) -> int:
+    # `rows.spaced` writes two blanks between terms.
+    return one.terms.count("  ") + 1
 
 
 def lift(candidates: Sequence[Candidate]) -> None:

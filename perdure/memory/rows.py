@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from perdure.domain.labels import Label
-from perdure.domain.memory import MemoryEntry, NewEntry
+from perdure.domain.memory import MemoryEntry, NewEntry, Origin
 from perdure.memory.analysis import date_terms, terms
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ ENTRY_COLUMNS = (
     "message_ids",
     "superseded_by",
 )
+#: What `shown` says of entries that hold, and of those that do not any more.
+SHOWN = "all"
+SUPERSEDED = "none"
 #: Between the terms of a content and those of its date.
 PART = "\n"
 
@@ -67,13 +70,13 @@ def schema() -> pa.Schema:
             pa.field("message_ids", texts),
             pa.field("superseded_by", text),
             pa.field("digest", text),
+            # Who is shown it: everyone, none since it is superseded, or one session.
+            pa.field("shown", text),
             # Its session and its number in it, so that neighbours are found by name.
             pa.field("session", text),
             pa.field("position", pa.int32()),
             pa.field("place", text),
             pa.field("terms", text),
-            # Each term once: how many entries have it is counted here.
-            pa.field("bag", texts),
         ],
         metadata={"perdure.schema": str(SCHEMA_VERSION)},
     )
@@ -123,12 +126,19 @@ def row_of(entry: MemoryEntry, position: int) -> dict[str, Any]:
         "tags": list(entry.tags),
         "message_ids": list(entry.message_ids),
         "digest": digest_of(entry.content),
+        "shown": shown(entry),
         "session": session,
         "position": position,
         "place": place(session, position),
         "terms": f"{spaced(own)}{PART}{spaced(dated)}",
-        "bag": sorted({*own, *dated}),
     }
+
+
+def shown(entry: MemoryEntry) -> str:
+    """Who is shown an entry, as one word."""
+    if entry.origin is Origin.FILE:
+        return session_digest(entry.session_key, entry.id)
+    return SHOWN if entry.superseded_by is None else SUPERSEDED
 
 
 def spaced(tokens: list[str]) -> str:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from perdure.domain.memory import PREVIEW, MemoryEntry, MemoryHit, MemoryResults, Trust, View
 from perdure.memory import ranking
 from perdure.memory.analysis import query_terms
-from perdure.memory.embedders import EmbedderFailure, Vector, embedder
+from perdure.memory.embedders import Embedder, EmbedderFailure, Vector
 from perdure.memory.filters import EVERYTHING, among, is_strict, may_match, seen
 from perdure.memory.ranking import Candidate
 from perdure.memory.rows import place
@@ -23,8 +23,10 @@ from perdure.search import Query, matches, snippet
 #: Candidates of each kind, of each table. Twice as many gain nothing (`bench/memory.py`).
 _BY_WORDS = 200
 _BY_MEANING = 100
-#: The best candidates: their neighbours are looked up, and they are read as a whole.
+#: The best candidates, whose neighbours are looked up.
 _LOOKED_INTO = 60
+#: Entries that are read as a whole beyond the page, since one of them may match exactly.
+_BEYOND = 20
 #: An entry that has all that was typed, as it was typed, goes before others like it.
 _EXACT = 0.25
 #: What stands before the words of whoever is not to be obeyed.
@@ -36,14 +38,27 @@ _Told = TypeVar("_Told")
 
 
 class Search:
-    """One query over the tables that a viewer may see."""
+    """One query over the tables that a viewer may see; by words alone, or by meaning alone, for
+    those who compare."""
 
-    def __init__(self, shelves: Sequence[Shelf], query: Query, view: View) -> None:
+    def __init__(
+        self,
+        shelves: Sequence[Shelf],
+        query: Query,
+        view: View,
+        embedders: Callable[[str], Embedder],
+        *,
+        words: bool = True,
+        meaning: bool = True,
+    ) -> None:
         self._shelves = shelves
         self._query = query
-        self._terms = query_terms(leaf.text for leaf in query.wanted)
+        self._embedders = embedders
+        self._by_meaning = meaning
+        terms = query_terms(leaf.text for leaf in query.wanted)
+        self._terms = terms if words else []
         # Signs alone are no terms: they are looked for in the texts.
-        self._strict = is_strict(query) or not self._terms
+        self._strict = is_strict(query) or not terms
         where = seen(view)
         if self._strict and (told := may_match(query.root)) != EVERYTHING:
             where = f"{where} AND {told}"
@@ -64,8 +79,10 @@ class Search:
             # Whatever matches is a result, also what neither words nor meaning brought up.
             chosen |= {key: 0.0 for key in matching if key not in chosen}
             total = len({name for _, name in matching})
-        hits = await self._hits(dict(list(chosen.items())[: max(limit, _LOOKED_INTO)]))
-        return MemoryResults(results=tuple(hits[:limit]), total=total, note=self._note)
+        best = dict(list(chosen.items())[: limit + _BEYOND])
+        return MemoryResults(
+            results=tuple(await self._hits(best, limit)), total=total, note=self._note
+        )
 
     # Candidates ------------------------------------------------------------------------------
 
@@ -89,10 +106,12 @@ class Search:
             self._take(table, rows)
 
     async def _collect_by_meaning(self) -> None:
+        if not self._by_meaning:
+            return
         columns = await self._each(lambda shelf: shelf.embedded_by())
         for name in sorted({name for known in columns for name in known.values()}):
             try:
-                vector = await embedder(name).query(self._query.text)
+                vector = await self._embedders(name).query(self._query.text)
             except EmbedderFailure as failure:
                 self._note = f"Searched by words only, not by meaning. {failure.message}"
                 continue
@@ -108,8 +127,15 @@ class Search:
             for column, known in columns[table].items()
             if known == name
         ]
-        means = await asyncio.gather(*(shelf.mean(column) for _, shelf, column in places))
-        vector = ranking.without_common(vector, filter(None, means))
+        samples = await asyncio.gather(*(shelf.sample() for _, shelf, _ in places))
+        vector = ranking.without_common(
+            vector,
+            [
+                (sample.total, sample.means[column])
+                for sample, (_, _, column) in zip(samples, places, strict=True)
+                if column in sample.means
+            ],
+        )
         found = await asyncio.gather(
             *(
                 shelf.by_meaning(column, vector, self._where, _BY_MEANING)
@@ -140,10 +166,12 @@ class Search:
             term: ranking.idf(total, having) for term, having in zip(self._terms, sums, strict=True)
         }
         every = list(self._candidates.values())
-        ranking.score_alone(every, weight, self._near)
+        length = ranking.average_length(every)
+        ranking.score_alone(every, weight, self._near, length)
         every.sort(key=lambda one: (-one.base, one.id))
-        every += await self._beside(every[:_LOOKED_INTO])
-        ranking.score_alone(every, weight, self._near)
+        beside = await self._beside(every[:_LOOKED_INTO])
+        ranking.score_alone(beside, weight, self._near, length)
+        every += beside
         ranking.lift(every)
         allowed = None if matching is None else set(matching)
         every.sort(key=lambda one: (-one.score, one.id))
@@ -170,8 +198,9 @@ class Search:
 
     # Results ---------------------------------------------------------------------------------
 
-    async def _hits(self, chosen: dict[_Key, float]) -> list[MemoryHit]:
-        """The entries as results, each id once: what two tables have is shown from the lower."""
+    async def _hits(self, chosen: dict[_Key, float], limit: int) -> list[MemoryHit]:
+        """The best entries as results, each id once: what two tables have is shown from the
+        lower."""
         found = await asyncio.gather(
             *(
                 shelf.entries(among("id", (name for of, name in chosen if of == table)))
@@ -186,7 +215,7 @@ class Search:
                     score += _EXACT
                 scored.setdefault(entry.id, (score, entry))
         order = sorted(scored.values(), key=lambda pair: (-pair[0], -_time(pair[1]), pair[1].id))
-        return [_hit(self._query, entry, score) for score, entry in order]
+        return [_hit(self._query, entry, score) for score, entry in order[:limit]]
 
     async def _each(self, ask: Callable[[Shelf], Awaitable[_Told]]) -> list[_Told]:
         """What every table tells, in their order."""

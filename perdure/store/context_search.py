@@ -15,7 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import zip_longest
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, and_, bindparam, select
 from sqlalchemy.exc import DBAPIError
 
 from perdure.context.summaries import Summary
@@ -27,8 +27,8 @@ from perdure.store.database import Database
 from perdure.store.nodes import leaves_of, named
 from perdure.store.readers import Reader
 from perdure.store.rows import message_of
-from perdure.store.search import Lane, search_messages
-from perdure.store.tables import messages
+from perdure.store.search import Lane, MessageHit, search_messages
+from perdure.store.tables import messages, turns
 
 #: Folded texts of summaries kept in memory, in characters; those used longest ago go first. Half
 #: a million messages have about 24 million characters of summaries.
@@ -36,6 +36,11 @@ KEPT = 60_000_000
 #: How long messages are read through where no index helps, in seconds.
 PATIENCE = 10.0
 _PAGE = 200
+#: Hits asked for beyond what is wanted, and how often: those of the turn that asks are left out,
+#: and a long turn may have hundreds.
+_LEFT_OUT = 50
+_PAGES = 10
+_END = 2_147_483_647
 #: Of a long text this much is scored.
 _SCORED = 20_000
 
@@ -59,6 +64,15 @@ _OLDER = (
     )
     .order_by(messages.c.seq.desc())
     .limit(_PAGE)
+)
+
+_FIRST_OF_TURN = (
+    select(messages.c.seq)
+    .join(
+        turns,
+        and_(turns.c.session_key == messages.c.session_key, turns.c.message_id == messages.c.id),
+    )
+    .where(turns.c.session_key == bindparam("key"), turns.c.turn == bindparam("of_turn"))
 )
 
 
@@ -110,12 +124,16 @@ class ContextSearch:
         level: Label,
         *,
         kinds: frozenset[Kind] = frozenset(Kind),
+        before_turn: int | None = None,
         limit: int = 10,
     ) -> ContextFound:
-        """What matches, up to the level; messages and summaries in turns, each best first."""
+        """What matches, up to the level; messages and summaries in turns, each best first.
+
+        Messages of the turn `before_turn` are left out: it has them in its context, and the
+        question itself is one of them."""
         said, written = ContextFound(), ContextFound()
         if Kind.MESSAGE in kinds:
-            said = await self._messages(session_key, epoch, query, level, limit)
+            said = await self._messages(session_key, epoch, query, level, before_turn, limit)
         if Kind.SUMMARY in kinds:
             written = await self._database.read(
                 _find_summaries, self._folded, session_key, epoch, query, level, limit
@@ -129,19 +147,24 @@ class ContextSearch:
         )
 
     async def _messages(
-        self, session_key: str, epoch: int, query: Query, level: Label, limit: int
+        self,
+        session_key: str,
+        epoch: int,
+        query: Query,
+        level: Label,
+        before_turn: int | None,
+        limit: int,
     ) -> ContextFound:
+        asked = (session_key, epoch, query, level, before_turn, limit)
         try:
-            found = await self._database.read(
-                _find_messages, session_key, epoch, query, level, limit
-            )
+            found = await self._database.read(_find_messages, *asked)
         except DBAPIError as error:
             # A damaged index can be made again; what was said must be found meanwhile.
             _logger.warning("the search index failed: %s", error.orig)
             found = ContextFound(complete=False)
         if found.hits or found.complete:
             return found
-        return await self._database.read(_read_through, session_key, epoch, query, level, limit)
+        return await self._database.read(_read_through, *asked)
 
 
 class _Folded:
@@ -178,17 +201,33 @@ class _Folded:
 
 
 def _find_messages(
-    connection: Connection, session_key: str, epoch: int, query: Query, level: Label, limit: int
+    connection: Connection,
+    session_key: str,
+    epoch: int,
+    query: Query,
+    level: Label,
+    before_turn: int | None,
+    limit: int,
 ) -> ContextFound:
-    found = search_messages(
-        connection,
-        query,
-        Reader.session(session_key, level),
-        session_key=session_key,
-        epoch=epoch,
-        limit=limit,
-    )
-    leaves = leaves_of(connection, session_key, epoch, [hit.seq for hit in found.hits])
+    end = _begin_of(connection, session_key, before_turn)
+    reader = Reader.session(session_key, level)
+    kept: list[MessageHit] = []
+    size = limit + _LEFT_OUT
+    for page in range(_PAGES):
+        found = search_messages(
+            connection,
+            query,
+            reader,
+            session_key=session_key,
+            epoch=epoch,
+            limit=size,
+            offset=page * size,
+        )
+        kept += [hit for hit in found.hits if hit.seq < end]
+        if len(kept) >= limit or len(found.hits) < size:
+            break
+    kept = kept[:limit]
+    leaves = leaves_of(connection, session_key, epoch, [hit.seq for hit in kept])
     hits = (
         ContextHit(
             kind=Kind.MESSAGE,
@@ -198,9 +237,16 @@ def _find_messages(
             summary_id=leaves.get(hit.seq),
             label=hit.label,
         )
-        for hit in found.hits
+        for hit in kept
     )
     return ContextFound(hits=tuple(hits), lane=found.lane, complete=found.complete)
+
+
+def _begin_of(connection: Connection, session_key: str, turn: int | None) -> int:
+    """The seq of the first message of a turn; beyond all of them, if there is none."""
+    place = {"key": session_key, "of_turn": turn}
+    begin = None if turn is None else connection.scalar(_FIRST_OF_TURN, place)
+    return _END if begin is None else int(begin)
 
 
 def _find_summaries(
@@ -242,12 +288,19 @@ def _summary_hit(query: Query, mode: Mode, summary: Summary) -> ContextHit:
 
 
 def _read_through(
-    connection: Connection, session_key: str, epoch: int, query: Query, level: Label, limit: int
+    connection: Connection,
+    session_key: str,
+    epoch: int,
+    query: Query,
+    level: Label,
+    before_turn: int | None,
+    limit: int,
 ) -> ContextFound:
     """The newest messages that match, found by reading them all, as far as patience reaches."""
     until = time.monotonic() + PATIENCE
     hits: list[ContextHit] = []
-    for message in _newest_first(connection, session_key, epoch):
+    end = _begin_of(connection, session_key, before_turn)
+    for message in _newest_first(connection, session_key, epoch, end):
         if len(hits) == limit or time.monotonic() > until:
             return ContextFound(hits=tuple(hits), complete=False)
         if message.text and can_flow(message.label, level) and matches(query, message.text):
@@ -265,8 +318,10 @@ def _read_through(
     return ContextFound(hits=tuple(hits))
 
 
-def _newest_first(connection: Connection, session_key: str, epoch: int) -> Iterator[Message]:
-    place = {"key": session_key, "of_epoch": epoch, "before": 2_147_483_647}
+def _newest_first(
+    connection: Connection, session_key: str, epoch: int, end: int
+) -> Iterator[Message]:
+    place = {"key": session_key, "of_epoch": epoch, "before": end}
     while page := connection.execute(_OLDER, place).all():
         yield from map(message_of, page)
         place["before"] = page[-1].seq

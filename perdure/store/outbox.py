@@ -50,7 +50,10 @@ class Outbox:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._subscribers: dict[str, set[asyncio.Queue[Event | Exception]]] = defaultdict(set)
+        #: By session; those under None hear of every session.
+        self._subscribers: dict[str | None, set[asyncio.Queue[Event | Exception]]] = defaultdict(
+            set
+        )
         self._reader: asyncio.Task[None] | None = None
         self._cursor = 0
 
@@ -65,9 +68,10 @@ class Outbox:
         return await self._database.read(_page, session_key, after, limit)
 
     async def follow(
-        self, session_key: str, after: int, *, near: bool = False
+        self, session_key: str | None, after: int, *, near: bool = False
     ) -> AsyncGenerator[Event]:
-        """Every event of a session with an id above `after`, in order, each once, for ever.
+        """Every event of a session, of all for None, with an id above `after`, in order, each
+        once, for ever.
 
         `near` says that `after` is about where the outbox stands, which spares a query.
         """
@@ -114,8 +118,9 @@ class Outbox:
             while True:
                 while page := await self.page(after=self._cursor):
                     for event in page:
-                        for queue in self._subscribers.get(event.session_key, ()):
-                            queue.put_nowait(event)
+                        for key in (event.session_key, None):
+                            for queue in self._subscribers.get(key, ()):
+                                queue.put_nowait(event)
                     self._cursor = page[-1].id
                 await watch.changed()
         except Exception as error:

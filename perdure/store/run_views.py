@@ -5,10 +5,11 @@ Invariant: reading only; a run shows up for the sessions above it, and for peopl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
 
 from perdure.domain.labels import Label, can_flow, join
 from perdure.domain.messages import Frozen
@@ -18,7 +19,6 @@ from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
 from perdure.store.runs import Run, run_of
 from perdure.store.tables import sessions, tool_claims
-from perdure.store.trees import below
 
 #: What of a task is shown in a list, in characters.
 TASK_CHARACTERS = 120
@@ -47,7 +47,7 @@ class RunView(Frozen):
 
 
 class RunList(Frozen):
-    """A page of runs, each after the run that spawned it, and how many there are in all."""
+    """A page of runs, oldest first, and how many there are in all."""
 
     runs: tuple[RunView, ...]
     total: int
@@ -75,27 +75,81 @@ class RunViews:
         """
         return await self._database.read(_below, session_key, recent_minutes, level, limit, offset)
 
-    async def find(self, run_id: str, level: Label, *, under: str | None = None) -> Run | None:
-        """A run whose level is at most `level`; of those below the session `under`, if it is
-        named."""
-        return await self._database.read(_find, run_id, level, under)
+    async def seen(self, run_id: str, level: Label) -> Run | None:
+        """A run, if it is at `level` at most."""
+        return await self._database.read(_seen, run_id, level)
+
+    async def find_below(self, session_key: str, run_id: str, level: Label) -> Run | None:
+        """A run, if it is below this session and at `level` at most."""
+        return await self._database.read(_seen, run_id, level, is_below([session_key]))
 
 
-def _find(connection: Connection, run_id: str, level: Label, under: str | None) -> Run | None:
-    conditions = [runs.c.run_id == run_id, *_visible(level)]
-    if under is not None:
-        conditions.append(below(under))
+def _seen(
+    connection: Connection, run_id: str, level: Label, *conditions: ColumnElement[bool]
+) -> Run | None:
     row = connection.execute(
-        select(runs).join(sessions, sessions.c.session_key == runs.c.session_key).where(*conditions)
+        select(runs)
+        .join(sessions, sessions.c.session_key == runs.c.session_key)
+        .where(runs.c.run_id == run_id, may_see(level), *conditions)
     ).one_or_none()
     return None if row is None else run_of(row)
 
 
-def _visible(level: Label) -> list[ColumnElement[bool]]:
-    """The conditions that a run may be seen at a level: its session, and what it was told or has
-    come to, are not above that."""
+def is_below(session_keys: Sequence[str]) -> ColumnElement[bool]:
+    """The condition that a run, or a run above it, was spawned by one of these sessions."""
+    below = (
+        select(runs.c.run_id, runs.c.session_key)
+        .where(runs.c.parent_key.in_(session_keys))
+        .cte("below", recursive=True)
+    )
+    below = below.union_all(
+        select(runs.c.run_id, runs.c.session_key).join(
+            below, runs.c.parent_key == below.c.session_key
+        )
+    )
+    return runs.c.run_id.in_(select(below.c.run_id))
+
+
+def may_see(level: Label) -> ColumnElement[bool]:
+    """The condition that a run, joined with its session, is at `level` at most: what its session
+    has taken in, and what it was told or has come to."""
     labels = [label for label in Label if can_flow(label, level)]
-    return [sessions.c.label.in_(labels), runs.c.label.in_(labels)]
+    return sessions.c.label.in_(labels) & runs.c.label.in_(labels)
+
+
+def is_recent(minutes: float) -> ColumnElement[bool]:
+    """The condition that a run has not ended longer ago."""
+    since = now() - timedelta(minutes=minutes)
+    return or_(runs.c.ended_at.is_(None), runs.c.ended_at >= since)
+
+
+def last_tool_of(session_key: ColumnElement[str]) -> ColumnElement[str]:
+    """The tool that a session called last."""
+    return (
+        select(tool_claims.c.tool)
+        .where(tool_claims.c.session_key == session_key)
+        .order_by(tool_claims.c.turn.desc(), tool_claims.c.step.desc(), tool_claims.c.call.desc())
+        .limit(1)
+        .scalar_subquery()
+        .label("last_tool")
+    )
+
+
+def rows_of(*conditions: ColumnElement[bool]) -> Select[Any]:
+    """The rows that `view_of` reads, each run after the one that spawned it."""
+    return (
+        select(
+            runs,
+            sessions.c.step_count,
+            sessions.c.input_tokens,
+            sessions.c.output_tokens,
+            sessions.c.label.label("session_label"),
+            last_tool_of(runs.c.session_key),
+        )
+        .join(sessions, sessions.c.session_key == runs.c.session_key)
+        .where(*conditions)
+        .order_by(runs.c.path)
+    )
 
 
 def _below(
@@ -106,44 +160,23 @@ def _below(
     limit: int,
     offset: int,
 ) -> RunList:
-    conditions = _visible(level)
+    conditions = [may_see(level)]
     if session_key is not None:
-        conditions.append(below(session_key))
+        conditions.append(is_below([session_key]))
     if recent_minutes is not None:
-        since = now() - timedelta(minutes=recent_minutes)
-        conditions.append(or_(runs.c.ended_at.is_(None), runs.c.ended_at >= since))
-    last_tool = (
-        select(tool_claims.c.tool)
-        .where(tool_claims.c.session_key == runs.c.session_key)
-        .order_by(tool_claims.c.claimed_at.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    rows = connection.execute(
-        select(
-            runs,
-            sessions.c.step_count,
-            sessions.c.input_tokens,
-            sessions.c.output_tokens,
-            sessions.c.label.label("session_label"),
-            last_tool.label("last_tool"),
-        )
-        .join(sessions, sessions.c.session_key == runs.c.session_key)
-        .where(*conditions)
-        .order_by(runs.c.path)
-        .limit(limit)
-        .offset(offset)
-    )
+        conditions.append(is_recent(recent_minutes))
+    found = connection.execute(rows_of(*conditions).limit(limit).offset(offset))
     total = connection.scalar(
         select(func.count())
         .select_from(runs)
         .join(sessions, sessions.c.session_key == runs.c.session_key)
         .where(*conditions)
     )
-    return RunList(runs=tuple(map(_view, rows)), total=int(total or 0))
+    return RunList(runs=tuple(map(view_of, found)), total=int(total or 0))
 
 
-def _view(row: Row[Any]) -> RunView:
+def view_of(row: Row[Any]) -> RunView:
+    """A row of `rows_of` as its view."""
     until = row.ended_at or now()
     runtime = until - row.started_at if row.started_at else timedelta()
     return RunView(

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, bindparam, select
 
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role
-from perdure.search import Mode, Query, fold, matches, scores, snippet
+from perdure.search import Mode, Query, fold, matches, modes, scores, snippet
 from perdure.store import search_fts5 as engine
 from perdure.store.database import Database
 from perdure.store.readers import Reader
@@ -32,6 +32,9 @@ COUNTED = 1_000
 RANKED = 250
 #: Candidates of an index that are verified for one answer, at about 20 µs each.
 EXAMINED = 20_000
+#: Messages that are read through, the newest, where no index can help: for parts of words of one
+#: or two letters.
+SCANNED = 5_000
 #: Of a long text this much is scored.
 _SCORED = 20_000
 
@@ -156,7 +159,7 @@ def search_messages(
         own_seq=own.seq if own else None,
     )
     answer = Found()
-    for mode in Mode if query.wanted else (Mode.WORDS,):
+    for mode in modes(query):
         answer = _Reading(connection, query, mode, scope).page(limit, offset)
         if answer.total:
             break
@@ -216,9 +219,10 @@ class _Reading:
         pool: _Rows = []
         older: _Rows = []
         total = examined = 0
-        for row in self._candidates(EXAMINED + 1):
+        most = SCANNED if self._lane is Lane.SCAN else EXAMINED
+        for row in self._candidates(most + 1):
             examined += 1
-            if examined > EXAMINED:
+            if examined > most:
                 return pool, older, total, False
             if not matches(self._query, row.text, self._mode):
                 continue

@@ -11,6 +11,7 @@ else. Where the two are one, the engine's answer is exact; else its candidates a
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -41,6 +42,11 @@ ENGINE_TABLES = ("search_words", "search_trigrams")
 
 #: Longer words are indexed by their beginning: encoded data would only fill the index.
 LONGEST_TOKEN = 64
+#: Of a message so many characters are kept as trigrams: a megabyte would hold the database's lock
+#: for seconds.
+TRIGRAM_TEXT = 100_000
+#: Base64, hexadecimal digests in a row, tokens: nobody looks for a part of them.
+_ENCODED = re.compile("[a-z0-9+/=_-]{200,}")
 #: A character of the private use areas, which no word holds: what begins with it is no text.
 #: Every document has it as a token of its own.
 _OURS = "\ue000"
@@ -54,9 +60,8 @@ def is_described(name: str | None, kind: str, _parents: object = None) -> bool:
 
 def register(connection: sqlite3.Connection) -> None:
     """Make known to a connection the functions that the indexes are kept with."""
-    for function, arguments in ((search_tokens, 2), (fold, 1)):
-        name = "search_folded" if function is fold else function.__name__
-        connection.create_function(name, arguments, function, deterministic=True)
+    for function, arguments in ((search_tokens, 2), (search_folded, 1)):
+        connection.create_function(function.__name__, arguments, function, deterministic=True)
 
 
 def search_tokens(text: str, session: int) -> str:
@@ -67,9 +72,17 @@ def search_tokens(text: str, session: int) -> str:
     return " ".join([*tokens, _OURS, _session(session)])
 
 
+def search_folded(text: str) -> str:
+    """The text of a document whose trigrams are kept. Each costs ten times a word: parts of words
+    are found in the beginning of a very long message, and not inside encoded data."""
+    return _ENCODED.sub(lambda data: data[0][:LONGEST_TOKEN], fold(text[:TRIGRAM_TEXT]))
+
+
 def _symbol(character: str) -> str:
     # FTS5's tokenizer takes ASCII symbols for spaces, and everything beyond ASCII for letters.
-    return character if character > "\x7f" else f"{_OURS}{ord(character):x}"
+    if character > "\x7f" and character != _OURS:
+        return character
+    return f"{_OURS}{ord(character):x}"
 
 
 def _session(number: int) -> str:

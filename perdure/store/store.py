@@ -19,7 +19,9 @@ from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
 from perdure.store.outlines import Outlines
 from perdure.store.reconciling import Reconciling
+from perdure.store.remembering import Remembering
 from perdure.store.run_outcomes import RunOutcomes
+from perdure.store.run_trees import RunTrees
 from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
@@ -66,12 +68,14 @@ class Store:
         self.run_outcomes = RunOutcomes(database)
         self.budgets = Budgets(database)
         self.run_views = RunViews(database)
+        self.run_trees = RunTrees(database)
         self.run_waits = RunWaits(database)
         self.reconciling = Reconciling(database)
         self.stopping = Stopping(database)
         self.supervision = SupervisionStore(database)
         self.exchanges = Exchanges(database)
         self.withheld_results = WithheldResults(database)
+        self.remembering = Remembering(database)
 
     @classmethod
     async def open(cls, url: str, audit: AuditFiles | None = None) -> Store:

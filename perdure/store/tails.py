@@ -114,13 +114,6 @@ class Tails:
         step. None when there is no such session."""
         return await self._database.read(_next, session_key, budget)
 
-    async def newest(
-        self, session_key: str, begun: Begun, *, budget: int, turn: int
-    ) -> list[Message]:
-        """The raw messages of `view`."""
-        view = await self.view(session_key, begun, budget=budget, turn=turn)
-        return view.groups.messages(0)
-
 
 def _next(connection: Connection, session_key: str, budget: int) -> View | None:
     session = connection.execute(_SESSION, {"key": session_key}).one_or_none()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from perdure.domain.errors import Conflict, InvalidArgument
-from perdure.tools import context, files, message, messaging, policy, sessions, subagents
+from perdure.tools import context, files, memory, message, messaging, policy, sessions, subagents
 from perdure.tools.spec import ToolSpec, shown
 from perdure.tools.user import UserTool, discover, is_reference, load
 
@@ -19,7 +19,7 @@ BUILTIN: dict[str, ToolSpec] = {
     spec.name: spec
     for specs in (
         *(files.SPECS, message.SPECS, policy.SPECS, sessions.SPECS),
-        *(messaging.SPECS, subagents.SPECS, context.SPECS),
+        *(messaging.SPECS, subagents.SPECS, context.SPECS, memory.SPECS),
     )
     for spec in specs
 }

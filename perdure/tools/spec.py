@@ -10,8 +10,8 @@ import copy
 import math
 import re
 import reprlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import lru_cache
@@ -71,6 +71,8 @@ class ToolSpec:
     resumable: bool = False
     #: Arguments whose mention makes a call too slow for a local activity.
     slow_with: frozenset[str] = frozenset()
+    #: Calls that a person must approve, whatever the rules say: an argument, and its values.
+    approval: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -83,6 +85,10 @@ class ToolSpec:
                 f"The tool {self.name} has the timeout {self.timeout!r}.",
                 "A timeout is a positive number of seconds, or None for the default.",
             )
+
+    def asks(self, arguments: Mapping[str, object]) -> bool:
+        """Whether a call with these arguments waits for a person's approval."""
+        return any(str(arguments.get(name)) in values for name, values in self.approval.items())
 
     def lane_of(self, arguments: str) -> Lane:
         """How a call with the JSON text `arguments` runs."""

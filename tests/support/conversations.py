@@ -136,7 +136,7 @@ class Conversation:
                     "at": BEGAN + timedelta(seconds=index),
                 }
             )
-        await self.store.database.write(_fill, self.key, self.turn, rows)
+        await self.store.database.write(_fill, self.key, self.turn, label, rows)
 
     def _step(self, step: int, label: Label) -> StepRequest:
         return StepRequest(
@@ -149,10 +149,12 @@ class Conversation:
         )
 
 
-def _fill(connection, key: str, turn: int, rows: Sequence[dict[str, object]]) -> None:  # type: ignore[no-untyped-def]
+def _fill(  # type: ignore[no-untyped-def]
+    connection, key: str, turn: int, label: Label, rows: Sequence[dict[str, object]]
+) -> None:
     connection.execute(insert(messages), list(rows))
     connection.execute(
         update(sessions)
         .where(sessions.c.session_key == key)
-        .values(turn=turn, next_seq=len(rows) + 1, message_count=len(rows))
+        .values(turn=turn, label=label, next_seq=len(rows) + 1, message_count=len(rows))
     )

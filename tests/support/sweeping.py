@@ -115,12 +115,3 @@ def asking(more: str = "", context: str = "") -> str:
     the address and the connections it was made with."""
     name = f"openai-chat:summariser-{next(_NUMBERS)}"
     return f'[agents.main]\nmodel = "{name}"\n{more}\n{SMALL}{context}'
-
-
-async def sweep_once(home: str, turn: int) -> None:
-    """One sweep in a process of its own, which may be killed."""
-    async with opened(Path(home)) as store:
-        sweeper = Sweeper(Path(home), load_settings(Path(home), {}), store)
-        talk = Conversation(store, "default:talk")
-        talk.turn = turn
-        await sweeper.sweep(talk)

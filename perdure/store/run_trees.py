@@ -1,0 +1,175 @@
+"""Sessions and the runs below them, as a tree: who spawned whom, and how far each is.
+
+Invariant: reading only, in one transaction. Each run stands once, below what spawned it; what is
+below a run that may not be seen is not seen either.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CTE, ColumnElement, Connection, Row, or_, select
+
+from perdure.domain.keys import Kind
+from perdure.domain.labels import Label
+from perdure.domain.messages import Frozen
+from perdure.domain.states import SessionState
+from perdure.store.database import Database
+from perdure.store.delegation_tables import runs
+from perdure.store.run_views import (
+    RunView,
+    is_below,
+    is_recent,
+    last_tool_of,
+    may_see,
+    rows_of,
+    view_of,
+)
+from perdure.store.tables import sessions
+
+#: The most runs of one reading; a person sees no more at once.
+MOST = 1_000
+
+
+class RunNode(RunView):
+    """A run, and the runs that it spawned, oldest first."""
+
+    queued_at: datetime
+    ended_at: datetime | None
+    runs: tuple[RunNode, ...] = ()
+
+
+class SessionTree(Frozen):
+    """A session, and the runs that it spawned, oldest first."""
+
+    session_key: str
+    agent: str
+    kind: Kind
+    state: SessionState
+    label: Label
+    turns: int
+    steps: int
+    tokens: int
+    last_tool: str | None
+    last_activity: datetime
+    runs: tuple[RunNode, ...] = ()
+
+
+class Forest(Frozen):
+    """Sessions with their runs, last active first; `total` is how many there are in all, and
+    `cut` tells that some runs are not here: there are more than `MOST`."""
+
+    sessions: tuple[SessionTree, ...]
+    total: int
+    cut: bool = False
+
+
+class RunTrees:
+    """Reads trees."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read(
+        self,
+        session_key: str | None,
+        *,
+        recent_minutes: float | None = None,
+        level: Label = Label.RESTRICTED,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> Forest:
+        """The tree of a session; for None those of all sessions that nobody spawned, if they are
+        at work or have runs.
+
+        `recent_minutes` leaves out runs that ended longer ago, unless one below them did not.
+        Runs above `level` are left out.
+        """
+        return await self._database.read(_read, session_key, recent_minutes, level, limit, offset)
+
+
+def _read(
+    connection: Connection,
+    session_key: str | None,
+    recent_minutes: float | None,
+    level: Label,
+    limit: int,
+    offset: int,
+) -> Forest:
+    kept = _kept(recent_minutes)
+    found = connection.execute(_roots(session_key, kept)).all()
+    roots = found[offset : offset + limit]
+    conditions = [may_see(level), is_below([root.session_key for root in roots])]
+    if kept is not None:
+        conditions.append(runs.c.run_id.in_(select(kept.c.run_id)))
+    rows = connection.execute(rows_of(*conditions).limit(MOST + 1)).all()
+    trees = _nested(roots, [_node(row) for row in rows[:MOST]])
+    return Forest(sessions=tuple(trees), total=len(found), cut=len(rows) > MOST)
+
+
+def _kept(recent_minutes: float | None) -> CTE | None:
+    """The runs that are recent, and those above them; None for all."""
+    if recent_minutes is None:
+        return None
+    kept = (
+        select(runs.c.run_id, runs.c.parent_key)
+        .where(is_recent(recent_minutes))
+        .cte("kept", recursive=True)
+    )
+    return kept.union(
+        select(runs.c.run_id, runs.c.parent_key).join(kept, runs.c.session_key == kept.c.parent_key)
+    )
+
+
+def _roots(session_key: str | None, kept: CTE | None) -> Any:
+    condition: ColumnElement[bool]
+    if session_key is not None:
+        condition = sessions.c.session_key == session_key
+    else:
+        parents = select(runs.c.parent_key) if kept is None else select(kept.c.parent_key)
+        at_work = sessions.c.state.in_((SessionState.RUNNING, SessionState.WAITING))
+        condition = sessions.c.parent_key.is_(None) & or_(
+            at_work, sessions.c.session_key.in_(parents)
+        )
+    return (
+        select(sessions, last_tool_of(sessions.c.session_key))
+        .where(condition)
+        .order_by(sessions.c.last_activity.desc(), sessions.c.session_key)
+    )
+
+
+def _node(row: Row[Any]) -> RunNode:
+    view = view_of(row).model_dump()
+    return RunNode(**view, queued_at=row.queued_at, ended_at=row.ended_at)
+
+
+def _nested(roots: Sequence[Row[Any]], nodes: Sequence[RunNode]) -> tuple[SessionTree, ...]:
+    below: dict[str, list[RunNode]] = defaultdict(list)
+    for node in sorted(nodes, key=lambda node: (node.queued_at, node.run_id)):
+        below[node.parent_key].append(node)
+
+    def branches(session_key: str) -> tuple[RunNode, ...]:
+        return tuple(
+            node.model_copy(update={"runs": branches(node.session_key)})
+            for node in below.get(session_key, ())
+        )
+
+    return tuple(
+        SessionTree(
+            session_key=root.session_key,
+            agent=root.agent,
+            kind=root.kind,
+            state=root.state,
+            label=root.label,
+            turns=root.turn,
+            steps=root.step_count,
+            tokens=root.input_tokens + root.output_tokens,
+            last_tool=root.last_tool,
+            last_activity=root.last_activity,
+            runs=branches(root.session_key),
+        )
+        for root in roots
+    )
