@@ -78,6 +78,13 @@ def test_what_is_assembled_is_what_a_provider_takes(view: View, budget: int) -> 
 
 @settings(deadline=None)
 @given(views(), budgets)
+def test_a_context_takes_what_it_says(view: View, budget: int) -> None:
+    context = assemble_view(view, budget)
+    assert context.tokens == sum(message.tokens for message in context.messages)
+
+
+@settings(deadline=None)
+@given(views(), budgets)
 def test_a_budget_bounds_all_but_the_newest_message_and_exchange(view: View, budget: int) -> None:
     context = assemble_view(view, budget)
     groups = view.groups

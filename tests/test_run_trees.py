@@ -55,6 +55,7 @@ def run(connection: Connection, run_id: str, above: str = "", *, ended: float | 
                 task="look", parent_key=parent, agent="main", max_depth=3, max_steps=50
             ).model_dump(mode="json"),
             label="PUBLIC",
+            cause="a test",
             state="running" if ended is None else "ended",
             end_reason=None if ended is None else "completed",
             queued_at=now(),
@@ -85,7 +86,7 @@ async def test_the_runs_of_a_session_are_found_however_many_there_are(store: Sto
     await store.database.write(fill)
     listed = await store.run_views.below(KEY, limit=200, offset=1_000)
     assert (len(listed.runs), listed.total) == (101, 1_101)
-    assert await store.run_views.find_below(KEY, "run_1100") is not None
+    assert await store.run_views.find_below(KEY, "run_1100", Label.PUBLIC) is not None
     forest = await store.run_trees.read(KEY)
     assert (len(forest.sessions[0].runs), forest.cut) == (1_000, True)
 

@@ -24,6 +24,7 @@ from pydantic import (
 from perdure.audit import AuditFiles
 from perdure.channels import ChannelName, ChannelSettings
 from perdure.config.context import ContextSettings
+from perdure.config.memory import MemorySettings
 from perdure.config.policies import (
     LabelWord,
     ModelSettings,
@@ -83,6 +84,8 @@ class AgentSettings(_Table):
     #: Whether a message that steers one of its runs joins the turn under way, instead of ending
     #: the run and beginning another; None leaves it to `delegation.steer_inject`.
     steer_inject: bool | None = None
+    #: Whether the facts worth keeping of each turn are remembered by themselves.
+    memory_auto: bool = False
     #: Model calls of one turn; None leaves it to `limits.max_steps`.
     max_steps: int | None = Field(None, ge=1, le=500)
     #: Tokens; used when the model does not report its own.
@@ -195,6 +198,7 @@ class Settings(_Table):
     default_agent: str = Field(DEFAULT_AGENT, validate_default=True)
     limits: Limits = Limits()
     context: ContextSettings = ContextSettings()
+    memory: MemorySettings = MemorySettings()
     store: StoreSettings = StoreSettings()
     temporal: TemporalSettings = TemporalSettings()
     gateway: GatewaySettings = GatewaySettings()

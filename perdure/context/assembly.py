@@ -35,9 +35,11 @@ _FRESH_TAIL = ContextParameters().fresh_tail
 
 
 class Context(Frozen):
-    """The messages to send, oldest first, and whether older ones were left out."""
+    """The messages to send, oldest first, what they take, estimated, and whether older ones were
+    left out."""
 
     messages: tuple[Message, ...]
+    tokens: int = 0
     cut: bool = False
 
 
@@ -104,7 +106,11 @@ def assemble_view(view: View, budget: int, *, fresh_tail: int = _FRESH_TAIL) -> 
     first = _start(groups, first, view.summaries, len(view.summaries) - len(summaries))
     cut = view.cut or first > (first > user) or len(summaries) < len(view.summaries)
     # The messages are checked already, and there may be hundreds.
-    return Context.model_construct(messages=tuple(_merged(groups, first, summaries)), cut=cut)
+    return Context.model_construct(
+        messages=tuple(_merged(groups, first, summaries)),
+        tokens=_tokens(groups, first, summaries),
+        cut=cut,
+    )
 
 
 def _back(groups: Groups, room: int, tail: int) -> tuple[int, int]:
@@ -158,6 +164,13 @@ def _merged(groups: Groups, first: int, summaries: Sequence[Summary]) -> Iterato
     if first > user:
         yield from groups.messages(user, user + 1)
     yield from groups.messages(position)
+
+
+def _tokens(groups: Groups, first: int, summaries: Sequence[Summary]) -> int:
+    """What `_merged` takes."""
+    user = groups.last_user or 0
+    raw = groups.cost(first) + (groups.cost(user, user + 1) if first > user else 0)
+    return raw + sum(one.tokens for one in summaries) + (PREFACE_TOKENS if summaries else 0)
 
 
 def _uncovered(summaries: Sequence[Summary], messages: Iterable[Message]) -> Iterator[Message]:

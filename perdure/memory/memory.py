@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from perdure.config.memory import MemorySettings
 from perdure.domain.errors import InvalidArgument, NotFound
 from perdure.domain.labels import Label
 from perdure.domain.memory import (
@@ -80,6 +81,13 @@ class Memory:
         self._embedder = embedders(embedder_name)
         self._writer = Writer(locks)
         self._writes: Counter[tuple[str, Label]] = Counter()
+
+    @classmethod
+    def at(cls, settings: MemorySettings, home: Path) -> Memory:
+        """The memory that settings name."""
+        place = settings.place(home)
+        options = settings.storage_options
+        return cls(place, settings.embedder, home / "memory-locks", options)
 
     async def close(self) -> None:
         """Finish what was begun."""

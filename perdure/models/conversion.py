@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import pydantic_core
@@ -36,6 +37,8 @@ _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
 #: Providers refuse an empty text block; a tool may well have nothing to say.
 _EMPTY_RESULT = "(empty)"
+#: Messages of each role that are kept as pydantic-ai has them: those of a few long contexts.
+_KEPT = 8_192
 
 
 def to_history(transcript: Sequence[Message], parent: str | None = None) -> list[ModelMessage]:
@@ -151,25 +154,64 @@ class _CallIds:
         return waiting.popleft() if waiting else own
 
 
+def _to_result(message: Message, ids: _CallIds) -> ToolReturnPart:
+    result = _result(message)
+    call_id = ids.of_result(result.tool_call_id)
+    return result if call_id == result.tool_call_id else replace(result, tool_call_id=call_id)
+
+
 def _to_response(message: Message, ids: _CallIds) -> ModelResponse:
+    response = _response(message)
+    ids.start_message()
+    new = [
+        ids.of_call(call.id, message.seq, index) for index, call in enumerate(message.tool_calls)
+    ]
+    if all(call.id == call_id for call, call_id in zip(message.tool_calls, new, strict=True)):
+        return response
+    # Its calls are the message's, in order.
+    left = iter(new)
+    parts = [
+        replace(part, tool_call_id=next(left)) if isinstance(part, ToolCallPart) else part
+        for part in response.parts
+    ]
+    return replace(response, parts=parts)
+
+
+# A step sends all of the context again, and what it sends never changes: nobody downstream changes
+# these parts, pydantic-ai neither.
+
+
+@lru_cache(maxsize=_KEPT)
+def _prompt(message: Message) -> UserPromptPart:
+    return UserPromptPart(message.text, timestamp=message.at)
+
+
+@lru_cache(maxsize=_KEPT)
+def _result(message: Message) -> ToolReturnPart:
+    return ToolReturnPart(
+        tool_name=message.tool_name or "unknown",
+        content=message.text or _EMPTY_RESULT,
+        tool_call_id=message.tool_call_id or "",
+        timestamp=message.at,
+    )
+
+
+@lru_cache(maxsize=_KEPT)
+def _response(message: Message) -> ModelResponse:
+    """An answer with the message's own ids."""
     response = _kept_response(message)
     if response is None:
         parts: list[ModelResponsePart] = [TextPart(message.text)] if message.text else []
         parts += [ToolCallPart(c.name, c.arguments, c.id) for c in message.tool_calls]
         response = ModelResponse(parts=parts, timestamp=message.at)
-    ids.start_message()
     # A kept response says the same as its message, so its calls are the message's, in order.
-    calls = iter(enumerate(message.tool_calls))
-    parts = []
-    for part in response.parts:
-        if isinstance(part, ToolCallPart):
-            index, call = next(calls)
-            part = replace(
-                part,
-                args=_sendable(part.args),
-                tool_call_id=ids.of_call(call.id, message.seq, index),
-            )
-        parts.append(part)
+    calls = iter(message.tool_calls)
+    parts = [
+        replace(part, args=_sendable(part.args), tool_call_id=next(calls).id)
+        if isinstance(part, ToolCallPart)
+        else part
+        for part in response.parts
+    ]
     return replace(response, parts=parts)
 
 

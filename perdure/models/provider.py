@@ -22,6 +22,7 @@ from pydantic_ai.settings import ModelSettings
 
 from perdure.models.conversion import to_answer, to_history, to_parameters, without_surrogates
 from perdure.models.failure import FailureKind, failure_of
+from perdure.models.openai_sdk import spare_messages_the_walk
 from perdure.models.prompt import Answer, OnText, Piece, Prompt
 from perdure.models.sorting import broken_stream, sort_call_error, sort_setup_error
 
@@ -39,6 +40,7 @@ class ProviderModel:
             self._client: ProviderClient = infer_model(name)
         except Exception as error:
             raise sort_setup_error(name, error) from error
+        spare_messages_the_walk()
 
     async def open(self) -> None:
         """Bind the model's HTTP client to the running event loop."""

@@ -170,9 +170,12 @@ async def _stream(text: str, on_text: OnText) -> None:
 
 
 def _length(prompt: Prompt) -> int:
-    said = sum(len(message.text) for message in prompt.transcript)
-    calls = (call for message in prompt.transcript for call in message.tool_calls)
-    return len(prompt.instructions) + said + sum(len(c.name) + len(c.arguments) for c in calls)
+    length = len(prompt.instructions)
+    for message in prompt.transcript:
+        length += len(message.text)
+        for call in message.tool_calls:
+            length += len(call.name) + len(call.arguments)
+    return length
 
 
 def _tokens(characters: int) -> int:

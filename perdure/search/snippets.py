@@ -6,8 +6,9 @@ cut.
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from bisect import bisect_right
+from functools import lru_cache
 from itertools import islice
 
 from perdure.search.matching import Mode, places
@@ -18,6 +19,8 @@ from perdure.search.text import fold
 WIDTH = 200
 #: Matches of one word that are looked at for the best place.
 _LOOKED_AT = 50
+#: ASCII is folded character by character.
+_BEYOND_ASCII = re.compile("[^\x00-\x7f]")
 
 
 def snippet(query: Query, text: str, mode: Mode = Mode.WORDS, width: int = WIDTH) -> str:
@@ -58,15 +61,23 @@ def _place(text: str, folded: str, place: int) -> int:
     """The place in `text` of a place in its folded form, which may be longer or shorter."""
     if len(text) == len(folded):
         return place
-    ends: list[int] = []
-    length = 0
-    for character in text:
-        # What combines is folded into what it stands on.
-        length += 0 if unicodedata.combining(character) else len(fold(character))
-        ends.append(length)
-        if length > place:
+    # So much of the text, and of its folded form, lies behind us.
+    behind, length = 0, 0
+    for found in _BEYOND_ASCII.finditer(text):
+        at = found.start()
+        if length + at - behind > place:
             break
-    return min(bisect_right(ends, place), len(text) - 1)
+        length += at - behind + _folded_length(found[0])
+        behind = at + 1
+        if length > place:
+            return at
+    return min(place - length + behind, len(text) - 1)
+
+
+@lru_cache(maxsize=4_096)
+def _folded_length(character: str) -> int:
+    # What combines is folded into what it stands on.
+    return 0 if unicodedata.combining(character) else len(fold(character))
 
 
 def _after_space(text: str, begin: int, start: int) -> int:

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
 
-from perdure.domain.labels import Label, can_flow
+from perdure.domain.labels import Label, can_flow, join
 from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
-from perdure.store.runs import Run, run_of, task_id
-from perdure.store.tables import mailbox, sessions, tool_claims
+from perdure.store.runs import Run, run_of
+from perdure.store.tables import sessions, tool_claims
 
 #: What of a task is shown in a list, in characters.
 TASK_CHARACTERS = 120
@@ -79,24 +79,18 @@ class RunViews:
         """A run, if it is at `level` at most."""
         return await self._database.read(_seen, run_id, level)
 
-    async def find_below(self, session_key: str, run_id: str) -> Run | None:
-        """A run, if it is below this session."""
-        return await self._database.read(find_below, session_key, run_id)
+    async def find_below(self, session_key: str, run_id: str, level: Label) -> Run | None:
+        """A run, if it is below this session and at `level` at most."""
+        return await self._database.read(_seen, run_id, level, is_below([session_key]))
 
 
-def find_below(connection: Connection, session_key: str, run_id: str) -> Run | None:
-    """A run, if it is below this session."""
-    row = connection.execute(
-        select(runs).where(runs.c.run_id == run_id, is_below([session_key]))
-    ).one_or_none()
-    return None if row is None else run_of(row)
-
-
-def _seen(connection: Connection, run_id: str, level: Label) -> Run | None:
+def _seen(
+    connection: Connection, run_id: str, level: Label, *conditions: ColumnElement[bool]
+) -> Run | None:
     row = connection.execute(
         select(runs)
         .join(sessions, sessions.c.session_key == runs.c.session_key)
-        .where(runs.c.run_id == run_id, may_see(level))
+        .where(runs.c.run_id == run_id, may_see(level), *conditions)
     ).one_or_none()
     return None if row is None else run_of(row)
 
@@ -117,15 +111,10 @@ def is_below(session_keys: Sequence[str]) -> ColumnElement[bool]:
 
 
 def may_see(level: Label) -> ColumnElement[bool]:
-    """The condition that a run, joined with its session, is at `level` at most: what it has taken
-    in, and the task that still waits for it."""
-    above = [label for label in Label if not can_flow(label, level)]
-    waits = exists().where(
-        mailbox.c.session_key == runs.c.session_key,
-        mailbox.c.message_id == literal(task_id("")) + runs.c.run_id,
-        mailbox.c.label.in_(above),
-    )
-    return sessions.c.label.not_in(above) & ~waits
+    """The condition that a run, joined with its session, is at `level` at most: what its session
+    has taken in, and what it was told or has come to."""
+    labels = [label for label in Label if can_flow(label, level)]
+    return sessions.c.label.in_(labels) & runs.c.label.in_(labels)
 
 
 def is_recent(minutes: float) -> ColumnElement[bool]:
@@ -207,5 +196,5 @@ def view_of(row: Row[Any]) -> RunView:
         started_at=row.started_at,
         runtime_ms=int(runtime.total_seconds() * 1_000),
         tokens=row.input_tokens + row.output_tokens,
-        label=row.session_label,
+        label=join(Label(row.label), Label(row.session_label)),
     )

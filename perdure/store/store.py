@@ -7,8 +7,10 @@ from sqlalchemy import Connection
 from perdure.audit import AuditEntry, AuditFiles
 from perdure.store.approvals import Approvals
 from perdure.store.audit import AuditTrail
+from perdure.store.budgets import Budgets
 from perdure.store.claims import Claims
 from perdure.store.context_search import ContextSearch
+from perdure.store.context_views import ContextViews
 from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
@@ -18,6 +20,8 @@ from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
 from perdure.store.outlines import Outlines
 from perdure.store.reconciling import Reconciling
+from perdure.store.remembering import Remembering
+from perdure.store.run_outcomes import RunOutcomes
 from perdure.store.run_trees import RunTrees
 from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
@@ -56,12 +60,15 @@ class Store:
         self.nodes = Nodes(database)
         self.context_search = ContextSearch(database)
         self.outlines = Outlines(database)
+        self.context_views = ContextViews(database)
         self.views = SessionViews(database)
         self.search = Search(database)
         self.search_summaries = SearchSummaries(database)
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
         self.runs = Runs(database)
+        self.run_outcomes = RunOutcomes(database)
+        self.budgets = Budgets(database)
         self.run_views = RunViews(database)
         self.run_trees = RunTrees(database)
         self.run_waits = RunWaits(database)
@@ -70,6 +77,7 @@ class Store:
         self.supervision = SupervisionStore(database)
         self.exchanges = Exchanges(database)
         self.withheld_results = WithheldResults(database)
+        self.remembering = Remembering(database)
 
     @classmethod
     async def open(cls, url: str, audit: AuditFiles | None = None) -> Store:
