@@ -18,6 +18,8 @@ from gateway.demo.story import Story
 #: Every so many messages one is sent a second time, as by a client that never heard that the first
 #: came through.
 _SENT_AGAIN = 3
+#: Seconds between two messages that are only sent to come deep enough.
+_PAUSE = 0.2
 #: So many summaries stand on each other above the first message when it is asked for.
 DEPTHS = 3
 
@@ -82,3 +84,5 @@ class Dictation:
             if found.depths_above_the_first >= DEPTHS:
                 return found
             await self._crew.answered(await self._next(), ARCHIVE, told=False)
+            # Summaries are made beside the turns: they may come meanwhile.
+            await asyncio.sleep(_PAUSE)

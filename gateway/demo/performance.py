@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
 from gateway.client import SessionClient
 from gateway.demo.checks import examine
 from gateway.demo.crew import Narrator
@@ -54,6 +56,7 @@ async def perform(settings: Settings, narrator: Narrator) -> Report:
         PerdureError: when the stack does not start, or nothing could be gathered.
     """
     started = time.monotonic()
+    _be_quiet()
     stack = Stack(settings, tell=lambda text: _pass_on(text, narrator))
     try:
         await stack.start()
@@ -79,6 +82,15 @@ async def perform(settings: Settings, narrator: Narrator) -> Report:
         runs=lives(evidence),
         report=evidence.delegation.report,
         checks=examine(evidence),
+    )
+
+
+def _be_quiet() -> None:
+    """Leave out Temporal's warnings of calls that are tried again: its server is killed here."""
+    quiet = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    Runtime.set_default(
+        Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=quiet))),
+        error_if_already_set=False,
     )
 
 
