@@ -78,6 +78,15 @@ class MemoryClient:
             {"tenant": tenant, "label": self._settings.gateway.level, **only}
         )
 
+    def agent(self, name: str | None) -> str:
+        """The agent of that name, or the default agent.
+
+        Raises:
+            NotFound: when there is none of that name.
+        """
+        self._settings.agent(name)
+        return name or self._settings.default_agent
+
     async def search(self, view: View, query: str, *, limit: int = 10) -> MemoryResults:
         """See `Memory.search`."""
         return await self._memory.search(view, query, limit)

@@ -22,6 +22,7 @@ from gateway.cli import (
     listing,
     look,
     manage,
+    memory,
     policy,
     search,
     settings,
@@ -52,6 +53,7 @@ for part in (
         stack.app,
         demo.app,
     ),
+    memory.app,
 ):
     app.add_typer(part)
 
