@@ -261,7 +261,8 @@ class ContextClient:
         )
 
     async def _budget(self, session_key: str, agent: str) -> int | None:
-        """What a history may take beside the instructions and tools of its agent."""
+        """What a history may take beside the instructions and tools of its agent; what is pinned,
+        which changes from step to step, is not counted."""
         if agent not in self._settings.agents:
             return None
         member = await self._roster.of(session_key, agent)
