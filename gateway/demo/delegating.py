@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 
-from activities.looking_after import SteerResult
+from activities.looking_after import Replaced
 from gateway.demo.cast import HUNG, LEAD, STEADY, STRAY, name_of
 from gateway.demo.crew import Crew
 from gateway.demo.directives import words_of
@@ -119,7 +119,7 @@ class Delegating:
         words = words_of(self._story.steering)
         self._crew.tell.note(f"a person steers {_name(self._runs[run_id])}: {words}")
         answer = await self._crew.client.runs.steer(run_id, self._story.steering, by="director")
-        if isinstance(answer, SteerResult) and answer.new_run_id is not None:
+        if isinstance(answer, Replaced):
             return answer.new_run_id
         self._crew.left_out.append("the steering: the run had ended")
         return run_id

@@ -67,6 +67,7 @@ tools = ["files", "sessions"]
 
 # The same for its numbers.
 [context]
+threshold = 0.5
 fresh_tail = 4
 leaf_fan_in = 2
 condensed_fan_in = 2
