@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 
-from activities.looking_after import Replaced
+from activities.steering import Replaced
 from gateway.demo.cast import HUNG, LEAD, STEADY, STRAY, name_of
 from gateway.demo.crew import Crew
 from gateway.demo.directives import words_of
