@@ -80,7 +80,7 @@ async def test_the_demo_holds_every_promise(performed: tuple[dict[str, Any], Pat
     assert told["problem"] is None
     assert told["left_out"] == []
     found = {check["name"]: check["figures"] for check in told["checks"]}
-    assert found["messages"]["sent"] > 40
+    assert found["messages"]["sent"] > 25
     assert found["messages"]["sent_again"] > 10
     assert found["model_calls"]["cut_by_a_kill"] >= 4
     assert found["tool_effects"]["unknown_outcome"] == 1
@@ -95,7 +95,9 @@ async def test_the_demo_holds_every_promise(performed: tuple[dict[str, Any], Pat
 
 async def test_the_demo_kills_what_is_at_work(performed: tuple[dict[str, Any], Path]) -> None:
     kills = [one["figures"] for one in performed[0]["checks"] if one["name"] == "recovery"]
-    assert [kill["model_calls_in_flight"] for kill in kills] >= [3, 2]
+    first, second = (kill["model_calls_in_flight"] for kill in kills)
+    assert first == 3
+    assert second >= 2
     assert [kill["tool_calls_in_flight"] for kill in kills] == [2, 1]
     assert [kill["waiting_for_a_person"] for kill in kills] == [0, 1]
 

@@ -43,13 +43,15 @@ def demo(
     as_json: AsJson = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")] = False,
 ) -> None:
-    """Watch a conversation survive kill -9: about a minute, on a home of its own.
+    """Watch delegated work survive kill -9: about a minute, on a home of its own.
 
-    An agent works through this project's documents while its worker and Temporal are killed; then
-    one that knows a secret may not tell it until a person agrees. Then what was promised is
-    checked, in the store, in Temporal's history and in the audit trail. It runs on the rehearsal
-    model, without network, or on the model that PERDURE_MODEL names. Exit code 1 when a promise
-    failed.
+    A lead has three researchers read this project's documents while their worker and Temporal are
+    killed, one of them is steered, and one is killed and spawned anew. An agent that knows a secret
+    may not tell it until a person agrees; two settle a date while a third would close a ring of
+    waits; and a long conversation gives back its first message. Then what was promised is checked,
+    in the store, in Temporal's history and in the audit trail. It runs on the rehearsal model,
+    without network, or on the model that PERDURE_MODEL names, which is not asked to close a ring.
+    Exit code 1 when a promise failed.
     """
     from gateway.demo.stage import check_home, documents, set_up
 
