@@ -111,10 +111,10 @@ def is_below(session_keys: Sequence[str]) -> ColumnElement[bool]:
 
 
 def may_see(level: Label) -> ColumnElement[bool]:
-    """The condition that a run, joined with its session, is at `level` at most: what its session
-    has taken in, and what it was told or has come to."""
-    labels = [label for label in Label if can_flow(label, level)]
-    return sessions.c.label.in_(labels) & runs.c.label.in_(labels)
+    """The condition that a run, joined with its session, is at `level` at most: its task, what it
+    has taken in, and its result."""
+    above = [label for label in Label if not can_flow(label, level)]
+    return sessions.c.label.not_in(above) & runs.c.label.not_in(above)
 
 
 def is_recent(minutes: float) -> ColumnElement[bool]:
