@@ -117,10 +117,9 @@ def may_see(level: Label) -> ColumnElement[bool]:
     return sessions.c.label.not_in(above) & runs.c.label.not_in(above)
 
 
-def is_recent(minutes: float) -> ColumnElement[bool]:
-    """The condition that a run has not ended longer ago."""
-    since = now() - timedelta(minutes=minutes)
-    return or_(runs.c.ended_at.is_(None), runs.c.ended_at >= since)
+def since(minutes: float) -> datetime:
+    """So many minutes ago."""
+    return now() - timedelta(minutes=minutes)
 
 
 def last_tool_of(session_key: ColumnElement[str]) -> ColumnElement[str]:
@@ -164,7 +163,8 @@ def _below(
     if session_key is not None:
         conditions.append(is_below([session_key]))
     if recent_minutes is not None:
-        conditions.append(is_recent(recent_minutes))
+        recent = runs.c.ended_at >= since(recent_minutes)
+        conditions.append(or_(runs.c.ended_at.is_(None), recent))
     found = connection.execute(rows_of(*conditions).limit(limit).offset(offset))
     total = connection.scalar(
         select(func.count())
