@@ -20,11 +20,13 @@ from temporalio.client import Client
 from temporalio.worker import Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from activities.asking import Asker
 from activities.bindings import Bindings
 from activities.compaction import Compaction
 from activities.conclusion import Runs
 from activities.exchanges import Messaging
 from activities.post import Post
+from activities.results import Results
 from activities.roster import Roster
 from activities.sessions import SessionWrites
 from activities.steps import ModelSteps
@@ -75,8 +77,9 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     bindings = Bindings(settings, store, roster, guard, courier, post, messaging)
     steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
-    upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post)
-    runs: RunActivities = Runs(settings, store, roster, guard, courier, post)
+    results = Results(settings, store, roster, Asker(store, guard))
+    upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post, results)
+    runs: RunActivities = Runs(settings, store, guard, courier, post, results)
     return Worker(
         temporal,
         task_queue=settings.temporal.queue,

@@ -14,6 +14,7 @@ from activities.context_tools import ContextTools
 from activities.delegation import Delegation
 from activities.exchanges import Messaging
 from activities.looking_after import LookingAfter
+from activities.memory_tools import MemoryTools
 from activities.post import Post
 from activities.roster import Roster
 from activities.session_tools import SessionTools
@@ -28,6 +29,7 @@ from perdure.policy.hooks import Action
 from perdure.store import Store
 from perdure.tools import ToolContext, ToolSpec
 from perdure.tools.context import CtxExpand, CtxInspect, CtxSearch, Summarize
+from perdure.tools.memory import MemoryGet, MemoryManage, MemorySearch, MemoryStore
 from perdure.tools.message import Message
 from perdure.tools.messaging import EndExchange, SessionsSend
 from perdure.tools.policy import SimulateToolCall
@@ -69,6 +71,7 @@ class Bindings:
         self._context_tools = ContextTools(settings, store, roster, guard, self.workspace)
         self._delegation = Delegation(settings, store, roster, guard)
         self._looking_after = LookingAfter(settings, store, post)
+        self._memory_tools = MemoryTools(settings, store, guard, self.workspace)
         self._messaging = messaging
 
     async def call(self, request: ToolRequest, spec: ToolSpec, arguments: BaseModel) -> Any:
@@ -89,6 +92,8 @@ class Bindings:
                 return await self._simulate(request, arguments)
             case CtxSearch() | CtxInspect() | CtxExpand() | Summarize():
                 return await self._context_tools.call(request, arguments)
+            case MemoryStore() | MemorySearch() | MemoryGet() | MemoryManage():
+                return await self._memory_tools.call(request, arguments)
             case SessionsSpawn():
                 return await self._delegation.spawn(request, arguments)
             case Subagents():

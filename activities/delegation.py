@@ -50,18 +50,17 @@ class Delegation:
         Raises:
             PerdureError: what the model is to read; nothing was spawned.
         """
-        run = await self._store.runs.of_call(request)
-        if run is None:
+        spawned = await self._store.runs.spawned_by(request)
+        if spawned is None:
             spawned = await self._order(request, asked)
-            run = spawned.run
-        else:
-            spawned = Spawned(run=run)
+        run = spawned.run
         start = run.start if run.state is RunState.RUNNING else None
+        queued = run.state is RunState.QUEUED
         if asked.run_async:
-            return Done(_ordered(spawned), start=start)
+            return Done(_ordered(spawned), start=start, queued=queued)
         if run.state is RunState.ENDED:
             return await self._handed(request, run)
-        return Pending(seconds=LOOK_AGAIN, on=WaitsFor.RUNS, start=start)
+        return Pending(seconds=LOOK_AGAIN, on=WaitsFor.RUNS, start=start, queued=queued)
 
     async def _handed(self, request: ToolRequest, run: Run) -> Done:
         assert run.result is not None, "it has ended"
@@ -107,6 +106,8 @@ class Delegation:
             session_key=key,
             sync=not asked.run_async,
             packet=packet,
+            label=request.label,
+            cause=cause_of(request),
             token_budget=limits.run_tokens,
             cost_budget=limits.run_cost,
         )
@@ -180,6 +181,11 @@ class Delegation:
         return Workspace.for_session(
             self._settings.home, session_key, self._settings.limits.file_bytes
         )
+
+
+def cause_of(request: ToolRequest) -> str:
+    """A call as the cause of a run: the same at every attempt, and in no other call."""
+    return f"{request.session_key}/{request.turn}/{request.step}/{request.call}"
 
 
 def may_spawn(settings: Settings, parent: str, agent: str) -> bool:

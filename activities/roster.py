@@ -14,9 +14,10 @@ from perdure.config import AgentSettings, Settings
 from perdure.delegation.packet import SpawnPacket, brief
 from perdure.domain.keys import Kind, SessionKey
 from perdure.store import Store
+from perdure.store.runs import Run
 from perdure.tools.catalogue import Toolbox
 
-#: Packets kept in memory; they never change.
+#: Runs kept in memory; of them is used what never changes.
 _KEPT = 1_000
 
 
@@ -27,6 +28,8 @@ class Member:
     agent: AgentSettings
     toolbox: Toolbox
     packet: SpawnPacket | None = None
+    #: Whether what it uses is bounded by a budget.
+    bounded: bool = False
 
     def offered(self, aside: bool) -> Toolbox:
         """The tools of a turn: one that is taken aside while a call waits may not wait itself."""
@@ -43,7 +46,7 @@ class Roster:
         self._settings = settings
         self._store = store
         self._toolboxes = toolboxes
-        self._packets: OrderedDict[str, SpawnPacket | None] = OrderedDict()
+        self._runs: OrderedDict[str, Run | None] = OrderedDict()
 
     async def of(self, session_key: str, agent: str) -> Member:
         """Who answers.
@@ -54,9 +57,10 @@ class Roster:
         """
         settings = self._settings.agent(agent)
         toolbox = await self._toolboxes.of(agent)
-        packet = await self._packet(session_key)
-        if packet is None:
+        run = await self._run(session_key)
+        if run is None:
             return Member(agent=settings, toolbox=toolbox)
+        packet = run.packet
         granted = frozenset(packet.tools)
         return Member(
             agent=settings.model_copy(
@@ -71,6 +75,7 @@ class Roster:
                 users={name: tool for name, tool in toolbox.users.items() if name in granted},
             ),
             packet=packet,
+            bounded=run.token_budget is not None or run.cost_budget is not None,
         )
 
     async def of_agent(self, agent: str) -> Toolbox:
@@ -81,12 +86,11 @@ class Roster:
         """
         return await self._toolboxes.of(agent)
 
-    async def _packet(self, session_key: str) -> SpawnPacket | None:
-        if session_key not in self._packets:
+    async def _run(self, session_key: str) -> Run | None:
+        if session_key not in self._runs:
             if SessionKey.parse(session_key).kind is not Kind.SUB_AGENT:
                 return None
-            run = await self._store.runs.of_session(session_key)
-            self._packets[session_key] = None if run is None else run.packet
-            if len(self._packets) > _KEPT:
-                self._packets.popitem(last=False)
-        return self._packets[session_key]
+            self._runs[session_key] = await self._store.runs.of_session(session_key)
+            if len(self._runs) > _KEPT:
+                self._runs.popitem(last=False)
+        return self._runs[session_key]

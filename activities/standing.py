@@ -22,6 +22,8 @@ class Pending:
     on: WaitsFor
     #: A run whose workflow is to be started.
     start: ChildStart | None = None
+    #: Whether a run waits for a place.
+    queued: bool = False
     #: A message to be answered on a side thread first.
     aside: Envelope | None = None
 
@@ -34,3 +36,5 @@ class Done:
     label: Label = Label.PUBLIC
     #: A run whose workflow is to be started.
     start: ChildStart | None = None
+    #: Whether a run waits for a place.
+    queued: bool = False

@@ -11,6 +11,7 @@ import asyncio
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.budget import Allowance
 from activities.compaction import Compaction
 from activities.contexts import Assembled, Contexts
 from activities.failures import another_attempt
@@ -53,6 +54,7 @@ class ModelSteps:
         self._store = store
         self._roster = roster
         self._guard = guard
+        self._allowance = Allowance(store, settings.limits.max_steps)
         self._contexts = Contexts(settings, store, compaction)
         self._chains: dict[tuple[str, ...], ModelChain] = {}
 
@@ -81,7 +83,11 @@ class ModelSteps:
                 answer, entries = await self._judged(
                     request, await self._answer(request, begun, member)
                 )
-                return await asyncio.shield(self._store.turns.commit_step(request, answer, entries))
+                outcome = await asyncio.shield(
+                    self._store.turns.commit_step(request, answer, entries)
+                )
+                await self._allowance.settle(request, member)
+                return outcome
             except PerdureError as error:
                 # History would keep the causes of a failure, which hold a provider's raw words.
                 activity.logger.warning("the step was refused", exc_info=error)
@@ -100,14 +106,15 @@ class ModelSteps:
                 "Send the message again, or raise limits.step_timeout or limits.step_attempts.",
             )
         agent = member.agent
-        max_steps = agent.max_steps or self._settings.limits.max_steps
-        # A run has so many steps in all; any other session has them in each turn.
-        taken = request.step - 1 if member.packet is None else begun.step_count
-        if taken >= max_steps:
-            return _step_limit(agent, max_steps)
+        refused = await self._allowance.steps_used_up(request, begun, member)
+        if refused is not None:
+            return refused
         offered = member.offered(request.aside)
         context = await self._contexts.of(request, begun, agent, offered)
         prompt = await self._prompt(request, begun, member, context)
+        refused = await self._allowance.reserve(request, member, prompt)
+        if refused is not None:
+            return refused
         releasable = self._guard.releasable(request)
         stream = Stream(self._store, request, begun.attempt, releasable)
         try:
@@ -226,20 +233,6 @@ def _plan(position: int, call: ToolCall, toolbox: Toolbox, tool_timeout: float) 
     timeout = spec.timeout or tool_timeout
     lane = spec.lane_of(call.arguments)
     return PlannedCall(call=position, tool=spec.name, lane=lane, timeout=timeout)
-
-
-def _step_limit(agent: AgentSettings, max_steps: int) -> StepAnswer:
-    reason = Refusal(
-        code=Code.LIMIT_EXCEEDED,
-        message=f"The turn reached its limit of {max_steps} steps.",
-        hint="Send a message to go on, or raise max_steps.",
-    )
-    return StepAnswer(
-        text=f"[step limit] {reason.message} {reason.hint}",
-        model=agent.models[0],
-        ended=TurnState.FAILED,
-        error=reason,
-    )
 
 
 def _interrupted(agent: AgentSettings, partial: str) -> StepAnswer:

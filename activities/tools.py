@@ -83,6 +83,7 @@ class ToolCalls:
                 return ToolOutcome(
                     waiting=Waiting(seconds=result.seconds, on=result.on),
                     start=result.start,
+                    queued=result.queued,
                     aside=result.aside,
                 )
             return await self._seal(request, claim, spec, result)
@@ -127,7 +128,9 @@ class ToolCalls:
         )
         result = result.model_copy(update={"text": kept.text, "kept": kept.path})
         sealed = await asyncio.shield(self._store.claims.seal(request, claim.call, result))
-        return ToolOutcome(status=sealed, label=result.label, start=result.start)
+        return ToolOutcome(
+            status=sealed, label=result.label, start=result.start, queued=result.queued
+        )
 
     async def _sealed(self, request: ToolRequest, look: Look) -> ToolOutcome:
         """What a call came to whose result an earlier attempt reported, and was not heard."""
@@ -138,6 +141,7 @@ class ToolCalls:
             status=look.sealed,
             label=look.sealed_label,
             start=run.start if run is not None and run.state is RunState.RUNNING else None,
+            queued=run is not None and run.state is RunState.QUEUED,
         )
 
     async def _specs(self, request: ToolRequest) -> dict[str, ToolSpec]:
@@ -209,7 +213,7 @@ class ToolCalls:
         else:
             label = join(claim.label, done.label, self._found(done.value, look))
             changes = {"status": ToolStatus.OK, "text": text, "label": label}
-            return failed.model_copy(update={**changes, "start": done.start})
+            return failed.model_copy(update={**changes, "start": done.start, "queued": done.queued})
         return failed.model_copy(update={"text": text})
 
     def _writes(self, request: ToolRequest, spec: ToolSpec, call: ToolCall) -> tuple[str, ...]:

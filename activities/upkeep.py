@@ -1,7 +1,8 @@
 """Upkeep: runs whose workflow is gone, results whose time is over.
 
 Invariant: a run that works is left alone. One that nothing will ever end is ended with what it
-has committed, and its parent is woken, which starts it again if it is gone too.
+has committed, and its parent is woken, which starts it again if it is gone too; one that was never
+begun is begun.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.heartbeat import heartbeating
 from activities.post import Post, workflow_id
+from activities.results import Results
 from perdure.config import Settings
-from perdure.delegation.condensation import condense
 from perdure.delegation.full_results import sweep
-from perdure.delegation.results import RunResult, condensation_of
 from perdure.domain.delegation import UpkeepReport
-from perdure.domain.runs import EndReason, RunState, status_of
+from perdure.domain.labels import join
+from perdure.domain.runs import EndReason, RunState
 from perdure.store import Store
 from perdure.store.clock import now
-from perdure.store.runs import Address, Run
+from perdure.store.runs import UNDER_WAY, Address, Run
 
 #: Runs looked at in one round; the rest wait for the next.
 MOST = 1_000
@@ -32,11 +33,14 @@ MOST = 1_000
 class UpkeepWork:
     """`UpkeepActivities`, over the store, the home folder and the cluster."""
 
-    def __init__(self, settings: Settings, store: Store, temporal: Client, post: Post) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, temporal: Client, post: Post, results: Results
+    ) -> None:
         self._settings = settings
         self._store = store
         self._temporal = temporal
         self._post = post
+        self._results = results
 
     @activity.defn
     async def reconcile_runs(self) -> UpkeepReport:
@@ -45,21 +49,38 @@ class UpkeepWork:
         woken: list[str] = []
         async with heartbeating():
             for run in await self._store.reconciling.unsettled(MOST):
-                if run.state in (RunState.RUNNING, RunState.STOPPING):
-                    if await self._is_open(run.session_key):
-                        continue
-                    row = await self._store.sessions.get(run.session_key)
-                    if row is not None and row.turn:
-                        await self._end(run)
-                        ended.append(run.run_id)
-                parent = await self._store.sessions.get(run.parent_key)
-                if parent is None:
-                    continue
-                if not await self._is_open(run.parent_key):
-                    await self._store.reconciling.tell_kept(run)
-                await self._post.wake(Address(session_key=run.parent_key, agent=parent.agent))
-                woken.append(run.run_id)
+                if run.state in UNDER_WAY:
+                    await self._look_after(run, ended, woken)
+                else:
+                    await self._hand_over(run, woken)
         return UpkeepReport(ended=tuple(ended), woken=tuple(woken))
+
+    async def _look_after(self, run: Run, ended: list[str], woken: list[str]) -> None:
+        """A run under way: left alone if its workflow is there, begun if it never was, ended if
+        it is gone."""
+        own = Address(session_key=run.session_key, agent=run.agent)
+        if await self._is_open(run.session_key):
+            if run.state is RunState.STOPPING:
+                # Whoever stopped it may have died before it could be told.
+                await self._post.wake(own)
+            return
+        row = await self._store.sessions.get(run.session_key)
+        if row is None or not row.turn:
+            await self._post.wake(own)
+            woken.append(run.run_id)
+            return
+        await self._post.wake(*await self._end(run))
+        ended.append(run.run_id)
+
+    async def _hand_over(self, run: Run, woken: list[str]) -> None:
+        """A result that nobody took, or a run that waits though its time is over."""
+        parent = await self._store.sessions.get(run.parent_key)
+        if parent is None:
+            return
+        if run.state is RunState.ENDED and not await self._is_open(run.parent_key):
+            await self._store.reconciling.tell_kept(run)
+        await self._post.wake(Address(session_key=run.parent_key, agent=parent.agent))
+        woken.append(run.run_id)
 
     @activity.defn
     async def sweep_results(self) -> UpkeepReport:
@@ -79,16 +100,12 @@ class UpkeepWork:
             raise
         return described.status is WorkflowExecutionStatus.RUNNING
 
-    async def _end(self, run: Run) -> None:
-        last = await self._store.reconciling.last_answer(run)
-        condensed = await condense(last.text, None, limit=self._settings.limits.run_result_tokens)
+    async def _end(self, run: Run) -> tuple[Address, ...]:
+        """End a run with what it has said; who is to be woken."""
+        turn = await self._store.run_outcomes.last_turn(run.session_key)
+        row = await self._store.sessions.get(run.session_key)
+        label = run.label if row is None else join(run.label, row.label)
+        found = await asyncio.to_thread(self._results.outputs, run)
         reason = run.stop or EndReason.SWEPT
-        result = RunResult(
-            run_id=run.run_id,
-            session_key=run.session_key,
-            status=status_of(RunState.ENDED, reason),
-            end_reason=reason,
-            response=condensed.text,
-            condensation=condensation_of(condensed),
-        )
-        await self._store.stopping.end(run.run_id, result, last.label)
+        result = await self._results.make(run, label, turn, found, reason)
+        return (await self._store.stopping.end(run.run_id, result, label, final=True)).wake

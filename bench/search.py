@@ -38,7 +38,7 @@ from perdure.store.tables import messages, sessions
 SIZES = (10_000, 100_000, 500_000)
 BUDGET = 25.0
 SESSIONS = 2_000
-READER = Reader(tenant="default", level=Label.CONFIDENTIAL)
+READER = Reader.session("default:reader", Label.CONFIDENTIAL)
 _ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL)
 
 _LIKE = text(

@@ -7,19 +7,20 @@ answer is the one for a run that is not there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 from temporalio.client import Client
+from temporalio.service import RPCError
 from ulid import ULID
 
-from activities.looking_after import NotRunning, Steering, SteerResult
 from activities.post import Post
+from activities.steering import Steering, SteerResult
 from perdure.config import Settings
 from perdure.delegation.results import RunResult
 from perdure.domain.envelopes import Envelope, Sender
-from perdure.domain.errors import InvalidArgument, NotFound, TimedOut
+from perdure.domain.errors import InvalidArgument, NotFound, TimedOut, Unavailable
 from perdure.domain.labels import can_flow
 from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
@@ -162,10 +163,12 @@ class RunClient:
 
         Raises:
             NotFound: when there is no such run.
+            Unavailable: when it could not be told; it is stopping all the same.
         """
         await self._visible(run_id)
         stopped = await self._store.stopping.stop(run_id, EndReason.KILLED)
-        await self._post.wake(*stopped.wake)
+        with _confirmed("It is stopping all the same."):
+            await self._post.wake(*stopped.wake)
         return KilledRun(
             run_id=run_id,
             killed=bool(stopped.wake),
@@ -173,7 +176,7 @@ class RunClient:
             status=status_of(stopped.run.state, stopped.run.end_reason),
         )
 
-    async def steer(self, run_id: str, text: str, *, by: str = "user") -> SteerResult | NotRunning:
+    async def steer(self, run_id: str, text: str, *, by: str = "user") -> SteerResult:
         """Have a run take in a message, or end it and begin another with that as its task: as
         `steer_inject` of its agent says.
 
@@ -181,12 +184,16 @@ class RunClient:
             NotFound: when there is no such run.
             RateLimited: when it was steered a moment ago.
             InvalidArgument: for an empty text.
+            Unavailable: when it could not be told; it is steered all the same.
         """
         if not text.strip():
             raise InvalidArgument("The message is empty.", "Say what the run should do.")
         run = await self._visible(run_id)
-        envelope = Envelope(message_id=f"steer_{ULID()}", sender=Sender(id=by), joins=True)
-        return await Steering(self._settings, self._store, self._post).steer(run, text, envelope)
+        message_id = f"steer_{ULID()}"
+        envelope = Envelope(message_id=message_id, sender=Sender(id=by), joins=True)
+        steering = Steering(self._settings, self._store, self._post)
+        with _confirmed("It is steered all the same, and takes it in when it is next woken."):
+            return await steering.steer(run, text, envelope, cause=message_id)
 
     async def result(
         self, run_id: str, *, wait: bool = True, timeout: float | None = None
@@ -256,7 +263,7 @@ class RunClient:
         return result
 
     async def _visible(self, run_id: str) -> Run:
-        run = await self._store.run_views.seen(run_id, self._settings.gateway.level)
+        run = await self._store.run_views.find(run_id, self._settings.gateway.level)
         if run is None:
             raise _no_run(run_id)
         return run
@@ -268,3 +275,12 @@ class RunClient:
 
 def _no_run(run_id: str) -> NotFound:
     return NotFound(f"There is no run {run_id[:160]!r}.", "`perdure tree` lists what there is.")
+
+
+@contextmanager
+def _confirmed(so_far: str) -> Iterator[None]:
+    """Tell what has happened when the cluster does not answer."""
+    try:
+        yield
+    except RPCError as error:
+        raise Unavailable(f"Temporal did not confirm the call: {error}. {so_far}") from error

@@ -94,6 +94,7 @@ def test_every_setting_has_a_variable(tmp_path: Path) -> None:
     examples |= dict.fromkeys(["max_steps", "step_attempts", "turns_per_run"], "7")
     examples |= {"steer_inject": "true", "spawn_from_tainted": "block", "allow_spawn": "a,b"}
     examples |= dict.fromkeys(["spawn_depth", "children", "spawn_queue"], "7")
+    examples |= {"uri": "/a", "memory_auto": "true"}
     examples |= {"threshold": "0.5", "leaf_target_ratio": "0.25", "fresh_tail_share": "0.5"}
     leaves = leaf_keys(Settings, tomllib.loads(toml))
     # The secret of a channel that has none would be refused.
@@ -157,7 +158,7 @@ address = "http://x"
         f"{path}, line 1: home is not set in the file. Use --home or PERDURE_HOME.",
         f"{path}, line 3: agents.main.modell is not a key of [agents.main]. Did you mean model? "
         "Known there: model, instructions, tools, clearance, intake, allow_spawn, "
-        "steer_inject, max_steps, context_window.",
+        "steer_inject, memory_auto, max_steps, context_window.",
         f"{path}, line 4: agents.main.max_steps = 0 must be greater than or equal to 1.",
         f'{path}, line 5: agents.main.clearance = "SECRET" must be one of '
         "PUBLIC, INTERNAL, CONFIDENTIAL, RESTRICTED.",
@@ -165,8 +166,8 @@ address = "http://x"
         f"{path}, line 9: limits.step_timeout = Infinity must be a finite number.",
         f'{path}, line 11: temporal.address = "http://x" must be host:port, as in localhost:7233.',
         f"{path}, line 12: nothing is not a key or table of the top level. "
-        "Known there: agents, default_agent, limits, context, store, temporal, gateway, policy, "
-        "channels, tools, workspace, models, audit, delegation.",
+        "Known there: agents, default_agent, limits, context, memory, store, temporal, gateway, "
+        "policy, channels, tools, workspace, models, audit, delegation.",
     ]
 
 

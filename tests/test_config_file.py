@@ -57,8 +57,10 @@ def test_every_key_is_in_the_written_file_and_its_comments_tell_the_true_default
     examples = {"store.url", "agents.main.max_steps", "temporal.address", "gateway.port"}
     examples |= {"audit.anchor", "agents.main.intake"}
     examples |= {"context.summary_model", "context.daily_cost"}
+    examples |= {"memory.uri", "memory.auto_model"}
     examples |= {"agents.main.steer_inject", "limits.run_tokens", "limits.run_cost"}
     tables = ("policy.rules.", "channels.", "tools.", "workspace.labels.", "models.")
+    tables += ("memory.storage_options.",)
     for entry in effective(settings):
         if entry.key != "home":
             assert entry.source.startswith("perdure.toml:"), entry.key

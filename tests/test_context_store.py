@@ -6,11 +6,14 @@ Each test works on a store of its own; what sweeps make of it is tested in test_
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Connection, event
 
 from perdure.context import View
 from perdure.context.summaries import Summary, summary_id
@@ -21,6 +24,7 @@ from perdure.store import Store
 from perdure.store.integrity import Fault, check, mend
 from perdure.store.summaries import Draft, Place
 from tests.support.conversations import Conversation, opened
+from tests.support.terminal import Ran, perdure
 
 
 @pytest.fixture
@@ -110,11 +114,10 @@ async def test_a_summary_takes_the_place_of_its_messages_from_the_next_turn_on(
         *(message.id for message in said[8:]),
         "msg_13",
     ]
-    events = [
-        e for e in await talk.store.outbox.page(talk.key) if e.kind is EventKind.CONTEXT_COMPACTED
-    ]
-    assert [event.payload["summary_id"] for event in events] == [summary.id]
-    assert "said" not in str(events)
+    events = await talk.store.outbox.page(talk.key)
+    told = [one for one in events if one.kind is EventKind.CONTEXT_COMPACTED]
+    assert [one.payload["summary_id"] for one in told] == [summary.id]
+    assert "said" not in str(told)
 
 
 async def test_publishing_again_changes_nothing_whatever_the_text(talk: Conversation) -> None:
@@ -298,6 +301,39 @@ async def test_a_step_reads_the_raw_messages_of_every_gap_as_far_as_its_budget_r
     assert sum(message.tokens for message in raw(short)) < 60
 
 
+async def test_what_a_step_reads_is_found_by_an_index_however_much_there_is(
+    talk: Conversation,
+) -> None:
+    """Flat in the length of the conversation: no table is scanned, no messages are sorted."""
+    said = await talk.messages()
+    await publish(talk, leaf(said[:4]), leaf(said[4:8]))
+    await publish(talk, above(await seen(talk)))
+    database = talk.store.database
+    ran: list[tuple[str, Any]] = []
+
+    def heard(_c: Any, _k: Any, statement: str, parameters: Any, *_: Any) -> None:
+        ran.append((statement, parameters))
+
+    event.listen(database._reader, "before_cursor_execute", heard)
+    await talk.begin("next")
+    for _ in range(2):
+        await talk.view(budget=50)
+    await talk.store.outlines.of(talk.key, 1_000_000)
+    await talk.store.nodes.leaves_of(talk.key, 0, [1, 2, 20])
+    event.remove(database._reader, "before_cursor_execute", heard)
+
+    def plans(connection: Connection) -> list[str]:
+        return [
+            f"SCAN: {row[3]}" if "B-TREE" in row[3] and "FROM messages" in statement else row[3]
+            for statement, parameters in ran
+            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        ]
+
+    found = await database.read(plans)
+    assert len(found) > 8
+    assert not [step for step in found if "SCAN" in step]
+
+
 # Integrity -----------------------------------------------------------------------------------
 
 
@@ -394,3 +430,22 @@ async def test_a_repair_of_what_is_whole_changes_nothing(deep: Conversation) -> 
     assert await mend(deep.store.database, deep.key) == []
     assert await everything(deep.store) == before
     assert await check(deep.store.database, "default:nobody") == []
+
+
+async def test_doctor_finds_what_is_wrong_and_repairs_it_when_it_is_told_to(
+    deep: Conversation, tmp_path: Path
+) -> None:
+    async def doctor(*options: str) -> Ran:
+        return await perdure("doctor", *options, home=tmp_path, environ={})
+
+    asked = ("--context", deep.key)
+    await asyncio.to_thread(damage, tmp_path / "perdure.db", "DELETE FROM summary_sources")
+    found = await doctor(*asked, "--json")
+    assert found.code == 1
+    report = json.loads(found.out)
+    assert (report["ok"], report["repaired"]) == (False, False)
+    assert {finding["fault"] for finding in report["findings"]} == {"childless"}
+    mended = await doctor(*asked, "--repair")
+    assert (mended.code, "no message was lost" in mended.out) == (0, True)
+    assert await check(deep.store.database, deep.key) == []
+    assert (await doctor("--context", "default:nobody")).code == 3

@@ -116,6 +116,8 @@ async def test_parts_of_words_are_found_where_no_message_has_the_words(store: St
     assert (await found(store, "onC")).lane is Lane.TRIGRAM
     assert (await found(store, "nt")).lane is Lane.SCAN
     assert (await found(store, "nowhere")).total == 0
+    # What has no letters at its ends is the same as a word and as a part.
+    assert (await found(store, "京都")).lane is Lane.FTS
 
 
 async def test_the_oldest_message_is_found_as_surely_as_the_newest(store: Store) -> None:

@@ -39,7 +39,7 @@ class Conversation:
     def __init__(self, state: SessionState) -> None:
         self._state = state
         self._inbox = Inbox(state)
-        self._supervisor = Supervisor(state, self._inbox, self._stop)
+        self._supervisor = Supervisor(state, self._inbox, self._stop, self._look_again)
         self._compaction = Compaction(state)
         self._refusals = Refusals(state)
         self._engine = TurnEngine(state, self._inbox, self._supervisor)
@@ -48,7 +48,7 @@ class Conversation:
     async def converse(self) -> None:
         """Answer messages until closed."""
         await self._open()
-        while True:
+        while not self._dormant():
             await workflow.wait_condition(self._has_work)
             if self._rollover_due():
                 await self._rest()
@@ -58,8 +58,8 @@ class Conversation:
                 await self._reset()
             elif self._state.current or self._state.inbox:
                 await self._turn()
-            elif self._state.stop is not None:
-                await self._stopped()
+            elif self._unfinished():
+                await self._finish()
             elif await self._close():
                 return
 
@@ -187,14 +187,8 @@ class Conversation:
         state = self._state
         # Runs in the queue are given their place, or their time is over, before it closes.
         closing = state.closing and not self._supervisor.plan.queued
-        return bool(
-            state.resets
-            or state.current
-            or state.inbox
-            or state.stop
-            or closing
-            or self._rollover_due()
-        )
+        waits = bool(state.resets or state.current or state.inbox)
+        return waits or closing or self._rollover_due() or self._unfinished()
 
     def _rollover_due(self) -> bool:
         if self._compaction.under_way:
@@ -261,11 +255,25 @@ class Conversation:
     def _stop(self, reason: EndReason) -> None:
         """The run that this session is has to stop; a session that is no run has none."""
 
-    async def _stopped(self) -> None:
-        """The run that this session is has to stop, and no turn is under way."""
-
-    async def _turn_ended(self, current: CurrentTurn) -> None:
+    async def _turn_ended(self) -> None:
         """A turn has come to its end, and nothing else was begun."""
+
+    def _dormant(self) -> bool:
+        """Whether the session is not to begin yet: its workflow ends, and is started again."""
+        return False
+
+    def _unfinished(self) -> bool:
+        """Whether something is to be finished now that no turn will."""
+        return False
+
+    async def _finish(self) -> None:
+        """Finish what no turn will."""
+
+    async def _begin_anew(self) -> None:
+        """The session is about to forget; no turn is under way."""
+
+    def _look_again(self) -> None:
+        self._engine.look_again()
 
     async def _turn(self) -> None:
         current = self._state.current
@@ -278,7 +286,7 @@ class Conversation:
         if self._state.current is None:
             self._turns += 1
             self._compaction.begin()
-            await self._turn_ended(current)
+            await self._turn_ended()
             if not self._inbox:
                 self._engine.rest()
 
@@ -287,7 +295,7 @@ class Conversation:
         if current is not None:
             # Interrupted already: this only ends it.
             await self._engine.run(yield_when=self._rollover_due)
-            await self._turn_ended(current)
+        await self._begin_anew()
         reset = self._state.resets[0]
         await write(SessionActivities.reset_session, reset, "reset")
         self._state.resets.remove(reset)

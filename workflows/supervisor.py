@@ -17,7 +17,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from activities.stubs import RunActivities
 from perdure.domain.delegation import Supervise, Supervision
-from perdure.domain.errors import PerdureError
+from perdure.domain.errors import Code, PerdureError
 from perdure.domain.runs import EndReason
 from perdure.domain.steps import ChildStart, SessionProfile
 from workflows import view
@@ -25,17 +25,25 @@ from workflows.inbox import Inbox
 from workflows.state import SessionState
 from workflows.stored import write
 
+#: Seconds until a full inbox is tried again.
+_FULL = 30.0
+
 
 class Supervisor:
-    """Looks after the runs of one session, and tells it (`stop`) when it is a run to be stopped."""
+    """Looks after the runs of one session. Tells it when it is a run to be stopped (`stop`), and
+    when a run that a call may wait for has ended without a workflow (`dropped`)."""
 
     def __init__(
-        self, state: SessionState, inbox: Inbox, stop: Callable[[EndReason], None]
+        self,
+        state: SessionState,
+        inbox: Inbox,
+        stop: Callable[[EndReason], None],
+        dropped: Callable[[], None],
     ) -> None:
         self._state = state
         self._inbox = inbox
         self._stop = stop
-        self._state.woken = False
+        self._dropped = dropped
         #: Until the session knows its past, and between two runs.
         self._resting = True
         self._plan = Supervision()
@@ -45,6 +53,12 @@ class Supervisor:
     def plan(self) -> Supervision:
         """What the store said last."""
         return self._plan
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is under way and nothing is to come, as far as is known."""
+        busy = self._state.woken or (self._work is not None and not self._work.done())
+        return not (busy or self._plan.running or self._plan.queued)
 
     def open(self, profile: SessionProfile) -> None:
         """Begin, or go on after a rest."""
@@ -114,13 +128,22 @@ class Supervisor:
             await self.start(child)
         waiting = {child.run_id for child in plan.start}
         self._state.started[:] = [run_id for run_id in self._state.started if run_id in waiting]
+        if not self._state.resets:
+            # What was handed over before a reset does not outlive it.
+            self._admit(plan)
+        if plan.dropped:
+            self._dropped()
+        if plan.stop is not None:
+            self._stop(plan.stop)
+
+    def _admit(self, plan: Supervision) -> None:
         for envelope in plan.admit:
             try:
                 self._inbox.check(envelope)
-            except PerdureError as error:
-                # It lies in the mailbox, and is offered again the next time.
-                workflow.logger.warning("cannot take in %s yet: %s", envelope.message_id, error)
-            else:
                 self._inbox.admit(envelope)
-        if plan.stop is not None:
-            self._stop(plan.stop)
+            except PerdureError as error:
+                workflow.logger.warning("cannot take in %s yet: %s", envelope.message_id, error)
+                if error.code is Code.LIMIT_EXCEEDED:
+                    # It lies in the mailbox, and there will be room.
+                    seconds = min(plan.seconds or _FULL, _FULL)
+                    self._plan = plan.model_copy(update={"seconds": seconds})

@@ -45,6 +45,7 @@ from perdure.domain.steps import (
     Waiting,
     WaitsFor,
 )
+from perdure.tools.subagents import SPAWN
 from workflows import view
 from workflows.inbox import Inbox
 from workflows.state import CurrentTurn, SessionState
@@ -146,8 +147,9 @@ class TurnEngine:
                 return False
         if not ended:
             await self._end(current, TurnState.INTERRUPTED, INTERRUPTED)
-            if self._asking:
-                # An answer may be there that the turn has not read: now it is a late one.
+            if self._asking or any(call.tool == SPAWN for call in current.calls):
+                # An answer may be there that the turn has not read: now it is a late one. And what
+                # a run comes to is a message now.
                 self._asking = False
                 self._supervisor.look_again()
         if current.envelope.exchange is not None and not current.aside:
@@ -300,6 +302,8 @@ class TurnEngine:
         outcome = await self._run(request, planned, timeout, summary)
         if outcome.start is not None:
             await self._supervisor.start(outcome.start)
+        if outcome.queued:
+            self._supervisor.look_again()
         return outcome
 
     async def _run(

@@ -79,7 +79,7 @@ def steer(run_id: RunId, text: Words = None, home: Home = None, as_json: AsJson 
 
     Exit code 1 when it is not under way: then nothing happens.
     """
-    from activities.looking_after import NotRunning
+    from activities.steering import NotRunning, Replaced
     from gateway.cli.words import run_state
 
     words = message_of(text)
@@ -89,7 +89,7 @@ def steer(run_id: RunId, text: Words = None, home: Home = None, as_json: AsJson 
     elif isinstance(steered, NotRunning):
         state = run_state(steered.status, steered.end_reason)
         console().print(f"{steered.run_id} is {state}; nothing was done.")
-    elif steered.new_run_id is not None:
+    elif isinstance(steered, Replaced):
         console().print(f"{steered.old_run_id} ends; {steered.new_run_id} begins in its place.")
     else:
         console().print(f"{steered.run_id} takes it in at its next step.")

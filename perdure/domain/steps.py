@@ -27,12 +27,14 @@ class Lane(StrEnum):
 
 class RunProfile(Frozen):
     """What a sub-agent's workflow must know of its run: `seconds` until its watchdog ends it.
-    `ended` once its result is decided: then the session is like any other."""
+    `ended` once its result is decided: then the session is like any other. `queued` while it has
+    no place, and is not to begin."""
 
     run_id: str
     parent_key: str
     seconds: float
     ended: bool = False
+    queued: bool = False
     #: Why it is to stop, when it was told so before its workflow could hear.
     stop: EndReason | None = None
 
@@ -96,11 +98,12 @@ class PlannedCall(Frozen):
 
 class StepOutcome(Frozen):
     """What a step came to: tool calls to run, or how the turn ended (`ended`), and for which kind
-    of reason (`error`) where it failed."""
+    of reason (`error`) where it failed; `reached` is the limit of a run that ended it."""
 
     calls: tuple[PlannedCall, ...] = ()
     ended: TurnState | None = None
     error: Code | None = None
+    reached: EndReason | None = None
     #: What a sweep is to be asked for, when the context has grown past its threshold.
     compact: CompactionDue | None = None
 
@@ -147,14 +150,15 @@ class ToolOutcome(Frozen):
 
     `label` is the level of what the model will read, and so of the session. `waiting` is set
     while the call has no result because it waits. `start` is the run that the call has spawned;
-    `aside` is a message that the session is to answer on the side thread of an exchange, before
-    the call is looked at again.
+    `queued` says that it waits for a place. `aside` is a message that the session is to answer on
+    the side thread of an exchange, before the call is looked at again.
     """
 
     status: ToolStatus | None = None
     label: Label = Label.PUBLIC
     waiting: Waiting | None = None
     start: ChildStart | None = None
+    queued: bool = False
     aside: Envelope | None = None
 
 

@@ -24,7 +24,7 @@ _HISTORY = re.compile(r"<history>\n(.*)\n</history>", re.DOTALL)
 _HEADER = re.compile(r"<(?:#\d+ (?P<who>.+) \d\d:\d\d|summary of .+|day .+)>")
 _SENTENCES = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 #: What tells much in few words: figures, identifiers, paths, names inside a sentence.
-_FACT = re.compile(r"\d[\d.,:/-]*|\b\w+[_./@:-]\w[\w./@:-]*|(?<=[a-z,;:] )[A-Z]\w+|`[^`]+`")
+_FACT = re.compile(r"\b\w*\d[\w.,:/@-]*|\b\w+[_./@:-]\w[\w./@:-]*|(?<=[a-z,;:] )[A-Z]\w+|`[^`]+`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _sentences(history: str) -> list[_Sentence]:
             said.add(words)
             facts = len(_FACT.findall(words))
             # What is said first says most of what it is about; people weigh more than tools.
-            worth = min(facts, 6) + 4 * first + 2 * who.startswith("user")
+            worth = 3 * min(facts, 4) + 2 * first + who.startswith("user")
             spoken = f"{who}: {words}" if first and who else words
             found.append(_Sentence(len(found), _short(spoken), worth))
             first = False

@@ -4,7 +4,7 @@ Invariant: pure, and the same for transcripts, contexts and memory. Engines tran
 `Query` and are held to `matches`; no engine is handed what a person typed.
 """
 
-from perdure.search.matching import Mode, matches, matches_folded, places
+from perdure.search.matching import Mode, matches, matches_folded, modes, places
 from perdure.search.parsing import LONGEST_QUERY, parse
 from perdure.search.query import And, Leaf, Node, Not, Or, Phrase, Prefix, Query, Term
 from perdure.search.ranking import scores
@@ -26,6 +26,7 @@ __all__ = [
     "fold",
     "matches",
     "matches_folded",
+    "modes",
     "parse",
     "places",
     "scores",

@@ -36,6 +36,14 @@ def matches_folded(query: Query, folded: str, mode: Mode = Mode.WORDS) -> bool:
     return _holds(query.root, folded, mode)
 
 
+def modes(query: Query) -> tuple[Mode, ...]:
+    """The ways of looking for a query that differ: parts of words are nothing else where nothing
+    wanted begins or ends with a letter or digit."""
+    if any(starts or ends for _, starts, ends in map(_edges, query.wanted)):
+        return (Mode.WORDS, Mode.PARTS)
+    return (Mode.WORDS,)
+
+
 def places(leaf: Leaf, folded: str, mode: Mode = Mode.WORDS) -> Iterator[int]:
     """Where a leaf stands in folded text, from the left, not overlapping."""
     literal, starts, ends = _edges(leaf)

@@ -19,13 +19,14 @@ from perdure.domain.labels import Label, join
 from perdure.domain.messages import Frozen, Role, ToolCall
 from perdure.domain.states import EventKind, ToolStatus
 from perdure.domain.steps import ChildStart, ToolRequest
-from perdure.store import approvals, waits
+from perdure.store import approvals, kept_results, waits
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.file_labels import labels_of, raise_label
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import messages, tool_claims
 from perdure.store.trails import Trail
+from perdure.tools.subagents import SPAWN
 
 # Statements are built once: building them anew costs more than running them.
 _CALL = ("session_key", "turn", "step", "call")
@@ -127,6 +128,8 @@ class Result(Frozen):
     kept: str | None = None
     #: A run whose workflow is to be started.
     start: ChildStart | None = None
+    #: Whether a run waits for a place.
+    queued: bool = False
     entries: tuple[AuditEntry, ...] = ()
 
 
@@ -242,6 +245,8 @@ def _seal(
         raise_label(connection, request.session_key, result.kept, label)
     with SessionWriter(connection, request.session_key) as session:
         waits.close_call(session, request)
+        if claim.tool == SPAWN and result.status is not ToolStatus.UNKNOWN:
+            kept_results.taken_by(connection, request)
         session.fill(
             answer.seq + 1 + request.call,
             answer.epoch,

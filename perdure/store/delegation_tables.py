@@ -24,9 +24,11 @@ from perdure.store.tables import Moment, metadata
 
 #: One row per run. `path` is the ids of the runs above it and its own, each followed by "/", so
 #: a subtree is a prefix. `parent_turn` … `parent_call` is the call that spawned it, in `epoch` of
-#: its parent; a steered run has the call of the run that it follows (`follows`). `sync` says that
-#: the call waits for it. `stop` is why it was told to stop. `result` is what the parent reads.
-#: Tokens and cost are the session's when the run ended; the budgets bound them until then.
+#: its parent; a steered run has the call of the run that it follows (`follows`). `cause` is the
+#: call or the person that asked for it. `sync` says that the call waits for it. `label` is the
+#: task's, and the result's once it has ended. `stop` is why it was told to stop. `result` is what
+#: the parent reads. The budgets bound the tokens and the cost of all sessions of the subtree;
+#: what is reserved is what the step under way may take of them.
 runs = Table(
     "runs",
     metadata,
@@ -49,9 +51,11 @@ runs = Table(
     Column("token_budget", Integer, nullable=True),
     Column("cost_budget", Float, nullable=True),
     Column("reserved_tokens", Integer, nullable=False, default=0),
+    Column("reserved_cost", Float, nullable=False, default=0.0),
     Column("repairs", Integer, nullable=False, default=0),
     Column("result", JSON, nullable=True),
     Column("follows", String(160), nullable=True),
+    Column("cause", String(640), nullable=False),
     Column("steered_at", Moment, nullable=True),
     Column("queued_at", Moment, nullable=False),
     Column("queue_until", Moment, nullable=False),
@@ -63,6 +67,8 @@ runs = Table(
     UniqueConstraint("session_key"),
     Index(None, "parent_key", "state"),
     Index(None, "state"),
+    Index(None, "path"),
+    Index(None, "follows"),
 )
 
 #: One row per session or run that an open call waits for. Closed with the call's result or turn.

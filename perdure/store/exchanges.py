@@ -222,8 +222,9 @@ def _reply(connection: Connection, turn: ExchangeTurn, terms: Terms) -> Replied:
     if exchange is None or (exchange.target_key, exchange.message_id) != about:
         return Replied()
     if exchange.state is ExchangeState.ENDED:
-        with SessionWriter(connection, exchange.sender_key) as session:
-            pay_late(session, exchange, terms)
+        if exchange.owed:
+            with SessionWriter(connection, exchange.sender_key) as session:
+                pay_late(session, exchange, terms)
         late = _delivery(connection, exchange.sender_key, late_id(exchange.id))
         return Replied(deliver=late)
     if rows.answer(connection, *about) is not None:

@@ -109,6 +109,12 @@ def holds(connection: Connection, session_key: str, message_id: str) -> bool:
     return connection.scalar(_WAITING, {"key": session_key, "id": message_id}) is not None
 
 
+def knows(connection: Connection, session_key: str, message_id: str) -> bool:
+    """Whether a message lies in the mailbox, or was taken from it into the transcript."""
+    message = {"key": session_key, "id": message_id}
+    return any(connection.scalar(query, message) is not None for query in (_WAITING, _TAKEN))
+
+
 def take(connection: Connection, session_key: str, message_id: str) -> Row[Any] | None:
     """Remove a message from the mailbox and return its row; None when it does not lie there."""
     return connection.execute(_TAKE, {"key": session_key, "id": message_id}).one_or_none()

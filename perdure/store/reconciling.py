@@ -9,8 +9,6 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, and_, or_, select
 
-from perdure.domain.labels import Label
-from perdure.domain.messages import Frozen, Role
 from perdure.domain.runs import RunState
 from perdure.domain.states import EventKind
 from perdure.store.clock import now
@@ -18,17 +16,9 @@ from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
 from perdure.store.runs import UNDER_WAY, Run, run_of
 from perdure.store.session_writer import SessionWriter
-from perdure.store.tables import messages, sessions
 
 #: How long a step from one state to the next may take before anyone looks after it.
 GRACE = timedelta(seconds=30)
-
-
-class LastAnswer(Frozen):
-    """The last that a run committed, and the level of its session."""
-
-    text: str
-    label: Label
 
 
 class Reconciling:
@@ -40,10 +30,6 @@ class Reconciling:
     async def unsettled(self, limit: int) -> list[Run]:
         """Up to `limit` runs that have not been handed over, and had time to be."""
         return await self._database.read(_unsettled, limit)
-
-    async def last_answer(self, run: Run) -> LastAnswer:
-        """What a run that was lost leaves behind."""
-        return await self._database.read(_last_answer, run)
 
     async def tell_kept(self, run: Run) -> None:
         """Tell that the result of a run is kept though the workflow of its parent is gone."""
@@ -62,8 +48,6 @@ def _unsettled(connection: Connection, limit: int) -> list[Run]:
                     runs.c.state == RunState.ENDED,
                     runs.c.handed_at.is_(None),
                     runs.c.ended_at < before,
-                    # The call that waits takes it.
-                    runs.c.sync.is_(False),
                 ),
             )
         )
@@ -71,23 +55,6 @@ def _unsettled(connection: Connection, limit: int) -> list[Run]:
         .limit(limit)
     )
     return [run_of(row) for row in rows]
-
-
-def _last_answer(connection: Connection, run: Run) -> LastAnswer:
-    text = connection.scalar(
-        select(messages.c.text)
-        .where(
-            messages.c.session_key == run.session_key,
-            messages.c.role == Role.ASSISTANT,
-            messages.c.text != "",
-        )
-        .order_by(messages.c.seq.desc())
-        .limit(1)
-    )
-    label = connection.scalar(
-        select(sessions.c.label).where(sessions.c.session_key == run.session_key)
-    )
-    return LastAnswer(text=text or "", label=Label(label or Label.PUBLIC))
 
 
 def _tell_kept(connection: Connection, run: Run) -> None:

@@ -38,6 +38,7 @@ def run_profile(connection: Connection, session_key: str) -> RunProfile | None:
         parent_key=row.parent_key,
         seconds=max(left.total_seconds(), 0.0) if left is not None else 0.0,
         ended=row.state == RunState.ENDED,
+        queued=row.state == RunState.QUEUED,
         stop=EndReason(row.stop) if row.stop and row.state == RunState.STOPPING else None,
     )
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 from perdure.delegation.packet import SpawnPacket
 from perdure.delegation.results import RunResult
 from perdure.domain.envelopes import Envelope, Sender, SenderKind
-from perdure.domain.errors import Conflict, Denied, LimitExceeded, NotFound
+from perdure.domain.errors import Denied, LimitExceeded, NotFound
 from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label
 from perdure.domain.limits import Limits
@@ -23,7 +23,7 @@ from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState
 from perdure.domain.states import EventKind
 from perdure.domain.steps import ChildStart, ToolRequest
-from perdure.store import mailbox, waits
+from perdure.store import budgets, mailbox, waits
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
@@ -59,9 +59,11 @@ class Run(Frozen):
     token_budget: int | None
     cost_budget: float | None
     reserved_tokens: int
+    reserved_cost: float
     repairs: int
     result: RunResult | None
     follows: str | None
+    cause: str
     steered_at: datetime | None
     queued_at: datetime
     queue_until: datetime
@@ -82,12 +84,15 @@ class Run(Frozen):
 
 
 class Spawn(Frozen):
-    """A run to be made for a call. `follows` is the run that it takes the place of."""
+    """A run to be made for `cause`, a call or a person. `label` is the level of its task; the
+    budgets are what the settings allow it, which may be more than its parent has left."""
 
     run_id: str
     session_key: str
     sync: bool
     packet: SpawnPacket
+    label: Label
+    cause: str
     token_budget: int | None = None
     cost_budget: float | None = None
 
@@ -116,7 +121,8 @@ class Runs:
         """Make a run for a call, once, and lay its task into its mailbox.
 
         Raises:
-            LimitExceeded: for the depth, or when the queue is full or there is none.
+            LimitExceeded: for the depth, when the queue is full or there is none, or when nothing
+                is left of the budget of a run that spawns.
             Denied: when the session is a run itself that is to stop.
         """
         return await self._database.write(_spawn, request, spawn, limits)
@@ -132,6 +138,10 @@ class Runs:
     async def of_call(self, request: ToolRequest) -> Run | None:
         """The newest run of a call: the one it spawned, or what that was steered into."""
         return await self._database.read(of_call, request)
+
+    async def spawned_by(self, request: ToolRequest) -> Spawned | None:
+        """The same, with its place in the queue."""
+        return await self._database.read(_spawned_by, request)
 
     async def of_session(self, session_key: str) -> Run | None:
         """The run whose session this is."""
@@ -192,6 +202,11 @@ def of_call(connection: Connection, request: ToolRequest) -> Run | None:
     return None if row is None else run_of(row)
 
 
+def _spawned_by(connection: Connection, request: ToolRequest) -> Spawned | None:
+    run = of_call(connection, request)
+    return None if run is None else Spawned(run=run, position=position(connection, run))
+
+
 def run_of(row: Row[Any]) -> Run:
     """A row of the table as a run."""
     return Run.model_validate(dict(row._mapping))
@@ -232,9 +247,10 @@ def insert_run(session: SessionWriter, spawn: Spawn, place: dict[str, Any], limi
             depth=packet.depth,
             agent=packet.agent,
             packet=packet.model_dump(mode="json"),
-            label=Label.PUBLIC,
+            label=spawn.label,
             state=RunState.QUEUED,
             sync=spawn.sync,
+            cause=spawn.cause,
             token_budget=spawn.token_budget,
             cost_budget=spawn.cost_budget,
             queued_at=moment,
@@ -248,7 +264,7 @@ def insert_run(session: SessionWriter, spawn: Spawn, place: dict[str, Any], limi
     task = Envelope(
         message_id=task_id(spawn.run_id),
         sender=Sender(kind=SenderKind.PARENT, id=session.key),
-        label=Label(session.row.label),
+        label=spawn.label,
     )
     mailbox.post(session.connection, spawn.session_key, task, packet.task)
     return get(session.connection, spawn.run_id)
@@ -265,6 +281,8 @@ def _spawn(connection: Connection, request: ToolRequest, spawn: Spawn, limits: L
         return Spawned(run=made, position=position(connection, made))
     above = of_session(connection, request.session_key)
     queued = _check_room(connection, request, spawn.packet.depth, limits)
+    if above is not None:
+        spawn = _within(spawn, budgets.left(connection, above.path))
     with SessionWriter(connection, request.session_key) as session:
         place = {
             "path": f"{above.path if above else ''}{spawn.run_id}/",
@@ -315,6 +333,22 @@ def position(connection: Connection, run: Run) -> int | None:
     return int(connection.scalar(query) or 1)
 
 
+def _within(spawn: Spawn, left: budgets.Left) -> Spawn:
+    """The same, with budgets of at most what is left above it."""
+    for what, amount in (("tokens", left.tokens), ("dollars", left.cost)):
+        if amount is not None and amount <= 0:
+            raise LimitExceeded(
+                f"Of the {what} that this run and all below it may use, none are left.",
+                "Finish with what there is.",
+            )
+    return spawn.model_copy(
+        update={
+            "token_budget": budgets.smaller(spawn.token_budget, left.tokens),
+            "cost_budget": budgets.smaller(spawn.cost_budget, left.cost),
+        }
+    )
+
+
 def _check_depth(depth: int, limits: Limits) -> None:
     if depth > limits.spawn_depth:
         raise LimitExceeded(
@@ -350,13 +384,3 @@ def session_key_of(parent_key: str, agent: str, run_id: str) -> str:
             }
         )
     )
-
-
-def check_running(run: Run, act: str) -> None:
-    """Refuse what is done to runs under way only.
-
-    Raises:
-        Conflict: naming the run's state.
-    """
-    if run.state is RunState.ENDED:
-        raise Conflict(f"The run {run.run_id} has ended ({run.end_reason}); it cannot be {act}.")

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, bindparam, select
 
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role
-from perdure.search import Mode, Query, fold, matches, scores, snippet
+from perdure.search import Mode, Query, fold, matches, modes, scores, snippet
 from perdure.store import search_fts5 as engine
 from perdure.store.database import Database
 from perdure.store.readers import Reader
@@ -32,6 +32,9 @@ COUNTED = 1_000
 RANKED = 250
 #: Candidates of an index that are verified for one answer, at about 20 µs each.
 EXAMINED = 20_000
+#: Messages that are read through, the newest, where no index can help: for parts of words of one
+#: or two letters.
+SCANNED = 5_000
 #: Of a long text this much is scored.
 _SCORED = 20_000
 
@@ -58,7 +61,8 @@ class Lane(StrEnum):
 
 
 class MessageHit(Frozen):
-    """A message that was found. `score` compares the hits of one answer."""
+    """A message that was found. `score` compares the hits of one answer; it is 0 behind those
+    that were ranked."""
 
     session_key: str
     message_id: str
@@ -155,12 +159,13 @@ def search_messages(
         own=own.number if own else None,
         own_seq=own.seq if own else None,
     )
-    answer = Found()
-    for mode in Mode if query.wanted else (Mode.WORDS,):
+    answer, complete = Found(), True
+    for mode in modes(query):
         answer = _Reading(connection, query, mode, scope).page(limit, offset)
         if answer.total:
-            break
-    return answer
+            return answer
+        complete = complete and answer.complete
+    return answer.model_copy(update={"complete": complete})
 
 
 _Rows: TypeAlias = list[Row[Any]]
@@ -184,7 +189,8 @@ class _Reading:
             pool, older, total, complete = self._exact(limit, offset)
         else:
             pool, older, total, complete = self._verified(limit, offset)
-        chosen = [*self._ranked(pool)[offset : offset + limit], *((row, 0.0) for row in older)]
+        best = self._ranked(pool)[offset : offset + limit] if offset < len(pool) else []
+        chosen = [*best, *((row, 0.0) for row in older)]
         return Found(
             hits=tuple(self._hit(row, score) for row, score in chosen[:limit]),
             total=total,
@@ -216,9 +222,10 @@ class _Reading:
         pool: _Rows = []
         older: _Rows = []
         total = examined = 0
-        for row in self._candidates(EXAMINED + 1):
+        most = SCANNED if self._lane is Lane.SCAN else EXAMINED
+        for row in self._candidates(most + 1):
             examined += 1
-            if examined > EXAMINED:
+            if examined > most:
                 return pool, older, total, False
             if not matches(self._query, row.text, self._mode):
                 continue

@@ -20,6 +20,7 @@ from perdure.store import mailbox
 from perdure.store.arrivals import expects
 from perdure.store.clock import now
 from perdure.store.database import Database
+from perdure.store.kept_results import keep_what_waits
 from perdure.store.run_profiles import has_runs, run_profile
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import events, sessions
@@ -136,6 +137,7 @@ def _reset(connection: Connection, request: SessionReset) -> None:
     with SessionWriter(connection, request.session_key) as session:
         epoch = session.row.epoch + 1
         session.change(epoch=epoch, label=Label.PUBLIC)
+        keep_what_waits(session, "reset")
         for message_id in request.dropped:
             if mailbox.discard(connection, request.session_key, message_id):
                 session.tell(EventKind.MESSAGE_DROPPED, message_id=message_id, reason="reset")

@@ -1,31 +1,35 @@
 """Runs told to stop, steered, and brought to their end.
 
 Invariant: a subtree is stopped in one transaction, before anyone is woken: a run that spawns
-meanwhile finds that it may not. A run ends once, with one reason.
+meanwhile finds that it may not. Nothing below a run is under way when it has ended. Whatever is
+done again, by a call whose report was lost, does nothing more.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, and_, exists, or_, select, update
 
 from perdure.delegation.handing import unstarted
 from perdure.delegation.results import RunResult
 from perdure.domain.envelopes import Envelope
 from perdure.domain.errors import RateLimited
-from perdure.domain.labels import Label
+from perdure.domain.labels import Label, join
 from perdure.domain.limits import Limits
 from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState
 from perdure.domain.states import EventKind
-from perdure.store import mailbox, waits
+from perdure.store import budgets, mailbox, waits
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
-from perdure.store.file_labels import raise_label
+from perdure.store.kept_results import keep_what_waits
+from perdure.store.run_ends import end, listeners
 from perdure.store.runs import Address, Run, Spawn, get, insert_run, run_of, start
 from perdure.store.session_writer import SessionWriter
+from perdure.store.tables import mailbox as mailbox_table
+from perdure.store.trees import in_subtree
 
 #: Between two steerings of one run, in seconds: time to take in the first.
 STEER_PAUSE = 2.0
@@ -44,6 +48,14 @@ class Steered(Frozen):
 
     run: Run
     successor: Run | None = None
+    wake: tuple[Address, ...] = ()
+
+
+class Ended(Frozen):
+    """What the end of a run came to: the run, which goes on if it has something outstanding, and
+    who is to be woken."""
+
+    run: Run
     wake: tuple[Address, ...] = ()
 
 
@@ -83,80 +95,84 @@ class Stopping:
         """
         return await self._database.write(_inject, run_id, envelope, text)
 
-    async def repair(self, run_id: str, envelope: Envelope, text: str) -> None:
-        """Lay down the message by which a run is told what is missing, once."""
-        await self._database.write(_repair, run_id, envelope, text)
+    async def outstanding(self, run: Run) -> bool:
+        """Whether something is to come yet: from a run that it has spawned, or a message that is
+        to join its turn."""
+        return await self._database.read(_outstanding, run)
 
-    async def will_write(self, run_id: str, path: str, label: Label) -> None:
-        """Record the level of a file before it is written into the parent's workspace."""
-        await self._database.write(_will_write, run_id, path, label)
+    async def ended(self, run: Run) -> Ended:
+        """Who is to be woken for a run that has ended, once more."""
+        return await self._database.write(_wake_for, run.run_id)
 
-    async def end(self, run_id: str, result: RunResult, label: Label) -> Run:
-        """End a run with its result. One that has ended is left as it is."""
-        return await self._database.write(_end, run_id, result, label)
+    async def end(self, run_id: str, result: RunResult, label: Label, *, final: bool) -> Ended:
+        """End a run with its result, and stop all below it. One that has ended is left as it is;
+        so is one that has something `outstanding`, unless this is `final`.
 
-
-def end(parent: SessionWriter, run: Run, result: RunResult, label: Label) -> None:
-    """End a run of this session with its result, at the level of what it tells."""
-    parent.connection.execute(
-        update(runs)
-        .where(runs.c.run_id == run.run_id)
-        .values(
-            state=RunState.ENDED,
-            end_reason=result.end_reason,
-            result=result.model_dump(mode="json"),
-            label=label,
-            reserved_tokens=0,
-            ended_at=now(),
-        )
-    )
-    parent.tell(
-        EventKind.RUN_ENDED,
-        run_id=run.run_id,
-        session_key=run.session_key,
-        reason=result.end_reason,
-    )
+        Raises:
+            NotFound: when there is none of that id.
+        """
+        return await self._database.write(_end, run_id, result, label, final)
 
 
-def _end(connection: Connection, run_id: str, result: RunResult, label: Label) -> Run:
+def _end(
+    connection: Connection, run_id: str, result: RunResult, label: Label, final: bool
+) -> Ended:
     run = get(connection, run_id)
-    if run.state is RunState.ENDED:
-        return run
-    with SessionWriter(connection, run.parent_key) as parent:
-        end(parent, run, result, label)
-    return get(connection, run_id)
+    if run.state is not RunState.ENDED:
+        if not final and _outstanding(connection, run):
+            return Ended(run=run)
+        with SessionWriter(connection, run.parent_key) as parent:
+            end(parent, run, result, label)
+        with SessionWriter(connection, run.session_key) as own:
+            keep_what_waits(own, "run ended")
+    return _wake_for(connection, run_id)
 
 
-def _repair(connection: Connection, run_id: str, envelope: Envelope, text: str) -> None:
+def _wake_for(connection: Connection, run_id: str) -> Ended:
     run = get(connection, run_id)
-    if not run.repairs:
-        connection.execute(update(runs).where(runs.c.run_id == run_id).values(repairs=1))
-    mailbox.post(connection, run.session_key, envelope, text)
+    _, wake = _stop_tree(connection, run, EndReason.KILLED)
+    return Ended(run=run, wake=tuple(dict.fromkeys((*wake, *listeners(connection, run)))))
 
 
-def _will_write(connection: Connection, run_id: str, path: str, label: Label) -> None:
-    raise_label(connection, get(connection, run_id).parent_key, path, label)
+def _outstanding(connection: Connection, run: Run) -> bool:
+    spawned = exists().where(
+        runs.c.parent_key == run.session_key,
+        or_(
+            runs.c.state != RunState.ENDED,
+            # The call that waited for it has its result.
+            and_(runs.c.handed_at.is_(None), runs.c.sync.is_(False)),
+        ),
+    )
+    joining = exists().where(mailbox_table.c.session_key == run.session_key, mailbox_table.c.joins)
+    return bool(connection.scalar(select(or_(spawned, joining))))
 
 
 def _stop(connection: Connection, run_id: str, reason: EndReason) -> Stopped:
     top = get(connection, run_id)
     if top.state is RunState.ENDED:
         return Stopped(run=top)
+    count, wake = _stop_tree(connection, top, reason)
+    return Stopped(run=get(connection, run_id), descendants=count - 1, wake=wake)
+
+
+def _stop_tree(
+    connection: Connection, top: Run, reason: EndReason
+) -> tuple[int, tuple[Address, ...]]:
+    """Stop what has not ended of a run and all below it: how many that were, and who is to be
+    woken."""
     rows = connection.execute(
         select(runs)
-        .where(
-            runs.c.path.startswith(top.path, autoescape=True),
-            runs.c.state.in_((RunState.QUEUED, RunState.RUNNING, RunState.STOPPING)),
-        )
-        .order_by(runs.c.depth.desc())
+        .where(in_subtree(top.path), runs.c.state != RunState.ENDED)
+        # From the top: what is below a run that stops is kept where it is.
+        .order_by(runs.c.depth, runs.c.queued_at)
     ).all()
-    wake = []
+    wake: list[Address] = []
     for run in map(run_of, rows):
         with SessionWriter(connection, run.parent_key) as parent:
             if run.state is RunState.QUEUED:
                 # It has no workflow that could end it.
                 end(parent, run, unstarted(run.run_id, run.session_key, reason), run.label)
-                wake.append(Address(session_key=parent.key, agent=parent.row.agent))
+                wake += listeners(connection, run)
                 continue
             wake.append(Address(session_key=run.session_key, agent=run.agent))
             if run.state is RunState.RUNNING:
@@ -166,20 +182,24 @@ def _stop(connection: Connection, run_id: str, reason: EndReason) -> Stopped:
                     .values(state=RunState.STOPPING, stop=reason)
                 )
                 parent.tell(EventKind.RUN_STOPPING, run_id=run.run_id, reason=reason)
-    return Stopped(
-        run=get(connection, run_id), descendants=len(rows) - 1, wake=tuple(dict.fromkeys(wake))
-    )
+    return len(rows), tuple(dict.fromkeys(wake))
 
 
 def _replace(connection: Connection, run_id: str, spawn: Spawn, limits: Limits) -> Steered:
     old = get(connection, run_id)
+    made = connection.execute(
+        select(runs).where(runs.c.follows == run_id, runs.c.cause == spawn.cause)
+    ).one_or_none()
+    if made is not None:
+        return _steered(connection, run_id, run_of(made))
     _check_pause(old)
     if old.state is not RunState.RUNNING:
         return Steered(run=old)
-    stopped = _stop(connection, run_id, EndReason.KILLED)
+    left = budgets.left(connection, old.path)
     connection.execute(
         update(runs).where(runs.c.run_id == run_id).values(steered_at=now(), handed_at=now())
     )
+    stopped = _stop(connection, run_id, EndReason.KILLED)
     with SessionWriter(connection, old.parent_key) as parent:
         place = {
             "path": old.path.removesuffix(f"{run_id}/") + f"{spawn.run_id}/",
@@ -190,17 +210,36 @@ def _replace(connection: Connection, run_id: str, spawn: Spawn, limits: Limits) 
             "follows": run_id,
             "steered_at": now(),
         }
-        insert_run(parent, spawn, place, limits)
-        waits.move(parent, old.session_key, spawn.session_key)
+        changes = {
+            # What its parent handed over is in its packet still.
+            "label": join(old.label, spawn.label),
+            "token_budget": left.tokens,
+            "cost_budget": left.cost,
+        }
+        insert_run(parent, spawn.model_copy(update=changes), place, limits)
+        waits.move(connection, old.session_key, spawn.session_key)
         # It takes the place that the old one leaves, before those in the queue.
         successor = start(parent, spawn.run_id, limits)
         parent.tell(EventKind.RUN_STEERED, run_id=run_id, successor=spawn.run_id)
-        wake = (*stopped.wake, Address(session_key=parent.key, agent=parent.row.agent))
-    return Steered(run=get(connection, run_id), successor=successor, wake=wake)
+    return _steered(connection, run_id, successor, stopped.wake)
+
+
+def _steered(
+    connection: Connection, run_id: str, successor: Run, wake: tuple[Address, ...] | None = None
+) -> Steered:
+    if wake is None:
+        wake = _stop(connection, run_id, EndReason.KILLED).wake
+    heard = (*wake, *listeners(connection, successor))
+    return Steered(
+        run=get(connection, run_id), successor=successor, wake=tuple(dict.fromkeys(heard))
+    )
 
 
 def _inject(connection: Connection, run_id: str, envelope: Envelope, text: str) -> Steered:
     run = get(connection, run_id)
+    steered = Steered(run=run, wake=(Address(session_key=run.session_key, agent=run.agent),))
+    if mailbox.knows(connection, run.session_key, envelope.message_id):
+        return steered
     _check_pause(run)
     if run.state is not RunState.RUNNING:
         return Steered(run=run)
@@ -208,7 +247,7 @@ def _inject(connection: Connection, run_id: str, envelope: Envelope, text: str) 
     mailbox.post(connection, run.session_key, envelope, text)
     with SessionWriter(connection, run.parent_key) as parent:
         parent.tell(EventKind.RUN_STEERED, run_id=run_id, message_id=envelope.message_id)
-    return Steered(run=run, wake=(Address(session_key=run.session_key, agent=run.agent),))
+    return steered
 
 
 def _check_pause(run: Run) -> None:

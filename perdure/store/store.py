@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 from perdure.audit import AuditEntry, AuditFiles
 from perdure.store.approvals import Approvals
 from perdure.store.audit import AuditTrail
+from perdure.store.budgets import Budgets
 from perdure.store.claims import Claims
 from perdure.store.context_search import ContextSearch
 from perdure.store.database import Database
@@ -19,6 +20,7 @@ from perdure.store.outbox import Outbox
 from perdure.store.outlines import Outlines
 from perdure.store.reconciling import Reconciling
 from perdure.store.remembering import Remembering
+from perdure.store.run_outcomes import RunOutcomes
 from perdure.store.run_trees import RunTrees
 from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
@@ -63,6 +65,8 @@ class Store:
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
         self.runs = Runs(database)
+        self.run_outcomes = RunOutcomes(database)
+        self.budgets = Budgets(database)
         self.run_views = RunViews(database)
         self.run_trees = RunTrees(database)
         self.run_waits = RunWaits(database)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, select
 
 from perdure.delegation.handing import WITHHELD, unstarted
 from perdure.delegation.results import message
@@ -16,6 +16,7 @@ from perdure.domain.delegation import Supervise, Supervision
 from perdure.domain.envelopes import Envelope, Sender, SenderKind
 from perdure.domain.labels import Label, can_flow
 from perdure.domain.limits import Limits
+from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState
 from perdure.domain.states import EventKind, ToolStatus, TurnState
 from perdure.store import mailbox
@@ -24,9 +25,10 @@ from perdure.store.arrivals import arrive
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
-from perdure.store.runs import UNDER_WAY, Run, count, of_session, run_of, start
+from perdure.store.kept_results import RESULT, handed, keep
+from perdure.store.run_ends import end, is_left_behind, listeners
+from perdure.store.runs import UNDER_WAY, Address, Run, count, of_session, run_of, start
 from perdure.store.session_writer import SessionWriter
-from perdure.store.stopping import end
 from perdure.store.tables import mailbox as mailbox_table
 from perdure.store.tables import sessions, tool_claims, turns
 from perdure.store.withheld_results import withhold_result
@@ -35,64 +37,87 @@ from perdure.store.withheld_results import withhold_result
 Allowed = Callable[[str], bool]
 
 
+class Plan(Frozen):
+    """What a session has to do, and who else is to be woken: whoever waits for a run that ended
+    before it began."""
+
+    supervision: Supervision
+    wake: tuple[Address, ...] = ()
+
+
 class SupervisionStore:
     """Plans for sessions with runs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def plan(self, request: Supervise, terms: Terms, allowed: Allowed) -> Supervision:
+    async def plan(self, request: Supervise, terms: Terms, allowed: Allowed) -> Plan:
         """What there is to do now."""
         return await self._database.write(_plan, request, terms, allowed)
 
 
-def _plan(
-    connection: Connection, request: Supervise, terms: Terms, allowed: Allowed
-) -> Supervision:
+def _plan(connection: Connection, request: Supervise, terms: Terms, allowed: Allowed) -> Plan:
     key, limits = request.session_key, terms.limits
     mine = of_session(connection, key)
     stopping = mine is not None and mine.state is RunState.STOPPING
     with SessionWriter(connection, key) as session:
-        _expire(session, limits)
+        dropped = _expire(session, limits)
         if not stopping:
-            _promote(session, limits, allowed)
+            dropped += _promote(session, limits, allowed)
         for run in _unhanded(connection, key):
-            _hand_over(session, run, request.label, terms)
+            if is_left_behind(mine, run):
+                keep(session, run.run_id, "run ended")
+            else:
+                _hand_over(session, run, request.label, terms)
         arrived = arrive(session, terms)
     queue = _of(connection, key, RunState.QUEUED)
-    return Supervision(
+    supervision = Supervision(
         start=tuple(run.start for run in _unstarted(connection, key)),
         admit=(*_joining(connection, key), *arrived),
         stop=mine.stop if mine is not None and stopping else None,
         seconds=(queue[0].queue_until - now()).total_seconds() if queue else None,
         queued=len(queue),
         running=count(connection, key, UNDER_WAY),
+        dropped=bool(dropped),
+    )
+    heard = [address for run in dropped for address in listeners(connection, run)]
+    return Plan(
+        supervision=supervision,
+        wake=tuple(address for address in dict.fromkeys(heard) if address.session_key != key),
     )
 
 
-def _expire(session: SessionWriter, limits: Limits) -> None:
-    for run in _of(session.connection, session.key, RunState.QUEUED):
-        if run.queue_until <= now():
-            _end_unstarted(
-                session,
-                run,
-                f"It waited {limits.queue_seconds:g} s (limits.queue_seconds) for a place, and "
-                "was not started.",
-            )
+def _expire(session: SessionWriter, limits: Limits) -> list[Run]:
+    """End the runs that have waited too long; which."""
+    late = [
+        run
+        for run in _of(session.connection, session.key, RunState.QUEUED)
+        if run.queue_until <= now()
+    ]
+    for run in late:
+        why = (
+            f"It waited {limits.queue_seconds:g} s (limits.queue_seconds) for a place, and was "
+            "not started."
+        )
+        _end_unstarted(session, run, why)
+    return late
 
 
-def _promote(session: SessionWriter, limits: Limits, allowed: Allowed) -> None:
+def _promote(session: SessionWriter, limits: Limits, allowed: Allowed) -> list[Run]:
+    """Give places to those that wait, oldest first; which of them may not have one any more."""
     free = limits.children - count(session.connection, session.key, UNDER_WAY)
+    refused = []
     for run in _of(session.connection, session.key, RunState.QUEUED):
         if free <= 0:
-            return
+            break
         if allowed(run.agent):
             start(session, run.run_id, limits)
             free -= 1
         else:
-            _end_unstarted(
-                session, run, f"The agent {run.agent} may no longer be spawned here (allow_spawn)."
-            )
+            why = f"The agent {run.agent} may no longer be spawned here (allow_spawn)."
+            _end_unstarted(session, run, why)
+            refused.append(run)
+    return refused
 
 
 def _end_unstarted(session: SessionWriter, run: Run, why: str) -> None:
@@ -103,14 +128,15 @@ def _hand_over(session: SessionWriter, run: Run, level: Label, terms: Terms) -> 
     """Give the result of a run to this session, which is at `level`."""
     if run.sync and _awaited(session.connection, run):
         return  # the call that waits takes it
-    taken = run.sync and _claim_of(session.connection, run) == ToolStatus.OK
+    # The result of the call is what the model was let read of it, be it a refusal.
+    told = (ToolStatus.OK, ToolStatus.ERROR)
+    taken = run.sync and _claim_of(session.connection, run) in told
     if not taken and run.epoch != session.row.epoch:
-        session.tell(EventKind.RUN_KEPT, run_id=run.run_id, reason="reset")
-    elif not taken:
+        keep(session, run.run_id, "reset")
+        return
+    if not taken:
         _post(session, run, level, terms)
-    session.connection.execute(
-        update(runs).where(runs.c.run_id == run.run_id).values(handed_at=now())
-    )
+    handed(session.connection, run.run_id)
 
 
 def _post(session: SessionWriter, run: Run, level: Label, terms: Terms) -> None:
@@ -120,7 +146,7 @@ def _post(session: SessionWriter, run: Run, level: Label, terms: Terms) -> None:
         session.tell(EventKind.RUN_KEPT, run_id=run.run_id, reason="label")
         withhold_result(session, run, terms)
     envelope = Envelope(
-        message_id=f"result_{run.run_id}",
+        message_id=f"{RESULT}{run.run_id}",
         sender=Sender(kind=SenderKind.SESSION, id=run.session_key),
         label=run.label if flows else Label.PUBLIC,
         joins=True,

@@ -17,6 +17,7 @@ from perdure.domain.envelopes import SenderKind
 from perdure.domain.errors import Code, NotFound, Refusal
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role, ToolCall, Usage
+from perdure.domain.runs import EndReason
 from perdure.domain.states import EventKind, SessionState, TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
 from perdure.store import approvals, exchange_ends, mailbox, waits
@@ -106,6 +107,8 @@ class StepAnswer(Frozen):
     raw: str | None = None
     ended: TurnState | None = None
     error: Refusal | None = None
+    #: The limit of a run that ended the turn.
+    reached: EndReason | None = None
     compact: CompactionDue | None = None
 
 
@@ -235,6 +238,7 @@ def _commit_step(
         calls=answer.planned,
         ended=answer.ended,
         error=None if answer.error is None else answer.error.code,
+        reached=answer.reached,
         compact=answer.compact,
     )
     answer_id = f"ans_{request.turn}_{request.step}"

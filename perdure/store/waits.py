@@ -71,12 +71,10 @@ def close_call(session: SessionWriter, request: ToolRequest) -> None:
         session.change(state=SessionState.RUNNING)
 
 
-def move(session: SessionWriter, target: str, successor: str) -> None:
-    """Have this session's waits for a run go on for the one that takes its place."""
-    session.connection.execute(
-        update(waits)
-        .where(waits.c.session_key == session.key, waits.c.target_key == target)
-        .values(target_key=successor)
+def move(connection: Connection, target: str, successor: str) -> None:
+    """Have all waits for a run go on for the one that takes its place."""
+    connection.execute(
+        update(waits).where(waits.c.target_key == target).values(target_key=successor)
     )
 
 

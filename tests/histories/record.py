@@ -34,7 +34,7 @@ _TOOLS = ", ".join(
 )
 CONFIG = f"""
 [agents.main]
-tools = ["files", {_TOOLS}]
+tools = ["files", "sessions", {_TOOLS}]
 [limits]
 step_attempts = 3
 turns_per_run = 4
@@ -142,17 +142,84 @@ async def killed(stack: Stack, key: str) -> None:
     await stack.client.wait(key, running.message_id, timeout=TIMEOUT)
 
 
+async def waited(stack: Stack, key: str) -> None:
+    """For another session: answered, too late, taken back, interrupted."""
+    other = await partner(stack)
+    await ask(stack, key, f"{send(other, '/say yes', mode='wait')}\n/say {{{{1.status}}}}")
+    late = send(other, "/sleep 1\n/say late", mode="wait", timeout_ms=500)
+    await ask(stack, key, f"{late}\n/say {{{{1.status}}}}")
+    await until(lambda: heard(stack, key, other))
+    busy = await stack.client.send(other, "/sleep 600\n/say never")
+    await began(stack, other, busy.message_id)
+    never = send(other, "/say never", mode="wait", timeout_ms=500)
+    await ask(stack, key, f"{never}\n/say {{{{1.status}}}}")
+    asked = await stack.client.send(key, f"{send(other, 'never', mode='wait')}\n/say never")
+    await began(stack, key, asked.message_id, "sessions_send")
+    await stack.client.interrupt(key)
+    await stack.client.interrupt(other)
+    await ask(stack, key, "/say end")
+
+
+async def talked(stack: Stack, key: str) -> None:
+    """With another session in turns, with tools on the side thread and a call beside it."""
+    other = await partner(stack)
+    first = send(other, "/say /say /say end", mode="ping-pong", max_turns=3)
+    await ask(stack, key, f"{first}\n/ls {{}}\n/say one")
+    second = send(other, '/say /ls {"path": "."}', mode="ping-pong", max_turns=1)
+    await ask(stack, key, f"{second}\n/say two")
+    await ask(stack, key, f"{send(other, 'bye')}\n/say three")
+
+
+async def answered(stack: Stack, key: str) -> None:
+    """As the one that others send to and wait for, also while it is reset."""
+    other = await partner(stack)
+    await ask(stack, key, "/say here")
+    await ask(stack, other, f"{send(key, '/say yes', mode='wait')}\n/say one")
+    await ask(stack, other, f"{send(key, '/say more', mode='ping-pong', max_turns=2)}\n/say two")
+    running = await stack.client.send(key, "/sleep 600\n/say never")
+    await began(stack, key, running.message_id)
+    asked = await stack.client.send(other, f"{send(key, 'never', mode='wait')}\n/say three")
+    await began(stack, other, asked.message_id, "sessions_send")
+    await until(lambda: holds_one(stack, key))
+    await stack.client.reset(key)
+    await stack.client.wait(other, asked.message_id, timeout=TIMEOUT)
+    await ask(stack, key, "/say end")
+
+
 SCENARIOS: dict[str, Callable[[Stack, str], Awaitable[None]]] = {
     scenario.__name__: scenario
     for scenario in (
         *(plain, tools, parallel, interrupted, reset, reopened),
         *(continued, failed, signalled, terminated, killed),
+        *(waited, talked, answered),
     )
 }
 
 
 async def ask(stack: Stack, key: str, text: str) -> None:
     await stack.client.ask(key, text, timeout=TIMEOUT)
+
+
+async def partner(stack: Stack) -> str:
+    """Another session, whose history is not kept."""
+    key = fresh_key("partner")
+    await ask(stack, key, "/say here")
+    return key
+
+
+def send(target: str, text: str, **more: Any) -> str:
+    """A directive that sends."""
+    return f"/sessions_send {json.dumps({'session_key': target, 'text': text, **more})}"
+
+
+async def heard(stack: Stack, key: str, sender: str) -> bool:
+    told = [one for one in await watching.transcript(stack, key) if one.from_session == sender]
+    turns = [await stack.client.store.transcript.turn_of(key, one.id) for one in told]
+    return any(turn is not None and turn.state != "running" for turn in turns)
+
+
+async def holds_one(stack: Stack, key: str) -> bool:
+    return (await stack.client.status(key)).pending == 1
 
 
 async def began(stack: Stack, key: str, message_id: str, tool: str | None = None) -> None:

@@ -6,6 +6,7 @@ A refusal for what is hidden is the one for what is not there; only the audit tr
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -36,7 +37,7 @@ from tests.support.stack import Stack, fresh_key, running_stack, until
 
 CONFIG = """
 [agents.main]
-tools = ["sessions", "files"]
+tools = ["sessions", "subagents", "files"]
 [agents.open]
 tools = ["sessions", "files"]
 intake = "CONFIDENTIAL"
@@ -265,6 +266,29 @@ async def test_who_waits_is_told_when_the_target_may_no_longer_take_the_message(
     await stack.client.reset(b)
     assert '"status":"refused"' in (await ended(stack, a, asked)).text
     assert await label(stack, b) is Label.PUBLIC
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_result_above_its_parent_is_withheld_until_a_person_lets_it_in(
+    stack: Stack, waits: bool
+) -> None:
+    a = await session(stack, "parent")
+    task = '/write {"path": "finance/a", "content": "x"}\n/say the child knows'
+    spawn = f"/sessions_spawn {json.dumps({'task': task, 'async': not waits})}"
+    spawned = await result(stack, a, spawn)
+    (asked,) = await pending(stack, a)
+    assert asked.tool == "take_in"
+    if waits:
+        assert spawned["response"].startswith("[withheld]")
+    child = spawned["session_key"]
+    assert "the child knows" not in str(await told_by(stack, a, child))
+    assert await label(stack, a) is Label.PUBLIC
+
+    await stack.client.decide(asked.id, approve=True, by="ada")
+    told = (await hears(stack, a, child, 1 if waits else 2))[-1]
+    assert told.text.startswith("[Subagent Result: main]")
+    assert "the child knows" in told.text
+    assert await label(stack, a) is HIGH
 
 
 async def test_a_person_reads_no_answer_above_the_gateway(

@@ -18,7 +18,7 @@ from activities.post import workflow_id
 from perdure.domain.states import EventKind
 from perdure.store.deltas import LEASE
 from perdure.store.outbox import Event
-from perdure.store.tables import deltas, messages, steps, tool_claims
+from perdure.store.tables import deltas, messages, steps, tool_claims, turns
 from perdure.store.transcript import HistoryMessage
 from perdure.workspace import Workspace
 from tests.support.stack import Stack, until
@@ -39,6 +39,11 @@ async def step_rows(stack: Stack, key: str) -> list[Row[Any]]:
 async def message_rows(stack: Stack, key: str) -> list[Row[Any]]:
     """A session's messages."""
     return await rows(stack, messages, key)
+
+
+async def turn_rows(stack: Stack, key: str) -> list[Row[Any]]:
+    """A session's turns."""
+    return await rows(stack, turns, key)
 
 
 async def claim_rows(stack: Stack, key: str) -> list[Row[Any]]:

@@ -34,9 +34,11 @@ def upgrade() -> None:
         sa.Column("token_budget", sa.Integer(), nullable=True),
         sa.Column("cost_budget", sa.Float(), nullable=True),
         sa.Column("reserved_tokens", sa.Integer(), nullable=False),
+        sa.Column("reserved_cost", sa.Float(), nullable=False),
         sa.Column("repairs", sa.Integer(), nullable=False),
         sa.Column("result", sa.JSON(), nullable=True),
         sa.Column("follows", sa.String(160), nullable=True),
+        sa.Column("cause", sa.String(640), nullable=False),
         sa.Column("steered_at", moment, nullable=True),
         sa.Column("queued_at", moment, nullable=False),
         sa.Column("queue_until", moment, nullable=False),
@@ -52,6 +54,8 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_runs_parent_key_state"), "runs", ["parent_key", "state"])
     op.create_index(op.f("ix_runs_state"), "runs", ["state"])
+    op.create_index(op.f("ix_runs_path"), "runs", ["path"])
+    op.create_index(op.f("ix_runs_follows"), "runs", ["follows"])
     op.create_table(
         "waits",
         sa.Column("session_key", sa.String(512), nullable=False),
