@@ -25,6 +25,8 @@ from activities.bindings import Bindings
 from activities.compaction import Compaction
 from activities.conclusion import Runs
 from activities.exchanges import Messaging
+from activities.memory import MemoryWork
+from activities.memory_stubs import MemoryActivities
 from activities.post import Post
 from activities.results import Results
 from activities.roster import Roster
@@ -43,13 +45,15 @@ from activities.toolboxes import Toolboxes
 from activities.tools import ToolCalls
 from activities.upkeep import UpkeepWork
 from gateway.connection import connect, ensure_search_attributes, leave
-from gateway.schedules import ensure_upkeep
+from gateway.schedules import ensure_memory_upkeep, ensure_upkeep
 from perdure.channels.courier import Courier
 from perdure.config import Settings, load_settings
 from perdure.domain.errors import PerdureError
 from perdure.guard import Guard
+from perdure.memory import Memory
 from perdure.models import ModelFailure, close_models, resolve
 from perdure.store import Store
+from workflows.memory import MemoryReindex, MemoryUpkeep
 from workflows.session import Session
 from workflows.subagent import SubAgent
 from workflows.upkeep import Upkeep
@@ -72,18 +76,20 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     post = Post(temporal, settings.temporal.queue)
     compaction = Compaction(settings, store, roster, guard)
     compactions: CompactionActivities = compaction
+    memory = Memory.at(settings.memory, settings.home)
     messaging = Messaging(settings, store, post)
     exchanges: ExchangeActivities = messaging
     bindings = Bindings(settings, store, roster, guard, courier, post, messaging)
-    steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction)
+    steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction, memory)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
     results = Results(settings, store, roster, Asker(store, guard))
     upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post, results)
     runs: RunActivities = Runs(settings, store, guard, courier, post, results)
+    memories: MemoryActivities = MemoryWork(settings, store, guard, memory)
     return Worker(
         temporal,
         task_queue=settings.temporal.queue,
-        workflows=[Session, SubAgent, Upkeep],
+        workflows=[Session, SubAgent, Upkeep, MemoryUpkeep, MemoryReindex],
         activities=[
             sessions.open_session,
             sessions.end_turn,
@@ -99,6 +105,9 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
             runs.conclude_run,
             upkeep.reconcile_runs,
             upkeep.sweep_results,
+            memories.remember,
+            memories.reindex_memory,
+            memories.tend_memory,
         ],
         workflow_runner=workflow_runner(),
         graceful_shutdown_timeout=GRACE,
@@ -128,6 +137,7 @@ async def run(settings: Settings) -> None:
     temporal = await connect(settings)
     await ensure_search_attributes(temporal)
     await ensure_upkeep(temporal, settings)
+    await ensure_memory_upkeep(temporal, settings)
     store = await Store.open(settings.store_url, settings.audit_files)
     try:
         async with build(settings, temporal, store):
@@ -151,6 +161,7 @@ async def _warm(settings: Settings) -> None:
     """Load every configured model before it is asked, so that the first answer does not wait for
     seconds of imports. What cannot be loaded is told by the turn that needs it."""
     names = {name for agent in settings.agents.values() for name in agent.models}
+    names |= set(settings.context.models(()))
     for name in sorted(names):
         with contextlib.suppress(ModelFailure):
             await resolve(name)

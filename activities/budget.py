@@ -67,8 +67,8 @@ class Allowance:
         return _ended(
             models[0],
             EndReason.BUDGET,
-            f"The next step may take {_told(need, left)} (limits.run_tokens, limits.run_cost; for "
-            "a run and all below it).",
+            f"The next step may take {_told(need, left)}: limits.run_tokens and limits.run_cost "
+            "are for a run and all below it.",
             "What was found so far stands. Spawn a smaller task, or raise the limits.",
         )
 
@@ -97,11 +97,11 @@ def _need(tokens: int, models: tuple[str, ...]) -> Need:
 def _told(need: Need, left: Left) -> str:
     told = []
     if left.tokens is not None:
-        told.append(f"about {need.tokens} tokens of which {max(left.tokens, 0)} are left")
+        told.append(f"about {need.tokens} tokens ({max(left.tokens, 0)} are left)")
     if left.cost is not None:
         cost = "an unknown price" if need.cost is None else f"about ${need.cost:.4f}"
-        told.append(f"{cost} of which ${max(left.cost, 0.0):.4f} are left")
-    return ", ".join(told)
+        told.append(f"{cost} (${max(left.cost, 0.0):.4f} are left)")
+    return " and ".join(told)
 
 
 def _ended(model: str, reached: EndReason, message: str, hint: str) -> StepAnswer:

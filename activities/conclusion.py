@@ -70,7 +70,7 @@ class Runs:
         async with heartbeating():
             run = await self._store.runs.get(request.run_id)
             if run.state is RunState.ENDED:
-                return await self._hand_over(request, await self._store.stopping.ended(run))
+                return await self._hand_over(await self._store.stopping.ended(run))
             turn = await self._store.run_outcomes.last_turn(request.session_key)
             found = await asyncio.to_thread(self._results.outputs, run)
             reason = end_reason(run, request.stop, turn, found)
@@ -83,9 +83,9 @@ class Runs:
             label = join(run.label, request.label)
             result = await self._results.make(run, label, turn, found, reason)
             ended = await self._store.stopping.end(run.run_id, result, label, final=final)
-            return await self._hand_over(request, ended)
+            return await self._hand_over(ended)
 
-    async def _hand_over(self, request: Conclude, ended: Ended) -> Concluded:
+    async def _hand_over(self, ended: Ended) -> Concluded:
         if ended.run.state is not RunState.ENDED:
             return Concluded()
         # One that was steered away has a successor, whose result is the one to tell.

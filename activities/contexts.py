@@ -19,20 +19,25 @@ from perdure.context import (
     history_budget,
 )
 from perdure.domain.compaction import CompactionDue, CompactRequest
+from perdure.domain.keys import SessionKey
+from perdure.domain.memory import View as MemoryView
 from perdure.domain.messages import Message, Usage
 from perdure.domain.steps import StepRequest
+from perdure.memory import Memory
 from perdure.models import ToolOffer
 from perdure.store import Store
 from perdure.store.turns import Begun
 from perdure.tools import ToolSpec
 from perdure.tools.catalogue import Toolbox
+from perdure.tools.memory import GROUP as MEMORY
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """What a model is given: messages, tools, their estimated tokens; and whether the history is
-    past the threshold beyond which it is compacted."""
+    """What a model is given: instructions, messages, tools, their estimated tokens; and the sweep
+    that the history asks for, if it is past its threshold."""
 
+    instructions: str
     messages: tuple[Message, ...]
     offers: tuple[ToolOffer, ...]
     tokens: int
@@ -42,10 +47,13 @@ class Assembled:
 class Contexts:
     """Assembles contexts, and learns how each model counts."""
 
-    def __init__(self, settings: Settings, store: Store, compaction: Compaction) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, compaction: Compaction, memory: Memory
+    ) -> None:
         self._settings = settings
         self._store = store
         self._compaction = compaction
+        self._memory = memory
         self._calibrations: dict[tuple[str, ...], Calibration] = {}
 
     async def of(
@@ -53,7 +61,8 @@ class Contexts:
     ) -> Assembled:
         """The context of a step of `agent`, which is offered `toolbox`."""
         offered = [_offer(spec) for spec in toolbox.specs.values()]
-        fixed = estimate_tokens(agent.instructions) + sum(tokens for _, tokens in offered)
+        instructions = agent.instructions + await self._pinned(request, toolbox)
+        fixed = estimate_tokens(instructions) + sum(tokens for _, tokens in offered)
         calibration = self._calibrations.get(agent.models, Calibration())
         budget = calibration.affordable(
             history_budget(agent.context_window, calibration.calibrated(fixed))
@@ -74,11 +83,24 @@ class Contexts:
             view, due = await self._view(request, begun, budget)
         context = assemble_view(view, budget, fresh_tail=self._settings.context.fresh_tail)
         return Assembled(
+            instructions=instructions,
             messages=context.messages,
             offers=tuple(offer for offer, _ in offered),
             tokens=fixed + context.tokens,
             compact=due,
         )
+
+    async def _pinned(self, request: StepRequest, toolbox: Toolbox) -> str:
+        """The pinned entries of an agent that has a memory, as they stand in its instructions."""
+        if not any(spec.group == MEMORY for spec in toolbox.specs.values()):
+            return ""
+        view = MemoryView(
+            tenant=SessionKey.parse(request.session_key).tenant,
+            agent=request.agent,
+            label=request.label,
+        )
+        pinned = await self._memory.pinned(view, self._settings.memory.pinned_tokens)
+        return f"\n\n{pinned.text}" if pinned.text else ""
 
     async def _view(
         self, request: StepRequest, begun: Begun, budget: int

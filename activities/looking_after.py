@@ -159,7 +159,7 @@ class LookingAfter:
         return await steering.steer(run, message, envelope, cause)
 
     async def _run(self, request: ToolRequest, run_id: str) -> Run:
-        run = await self._store.run_views.find(run_id, request.label, under=request.session_key)
+        run = await self._store.run_views.find_below(request.session_key, run_id, request.label)
         if run is None:
             raise NotFound(
                 f"None of your runs is called {run_id[:160]!r}.", "List them with subagents list."

@@ -7,11 +7,13 @@ where the table stands, whoever was at it before.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from temporalio import activity
 
-from activities.heartbeat import heartbeating
+from activities.heartbeat import INTERVAL, heartbeating
 from perdure.config import Settings
 from perdure.domain.errors import Denied, InvalidArgument
 from perdure.domain.keys import SessionKey
@@ -77,15 +79,11 @@ class MemoryWork:
     @activity.defn
     async def reindex_memory(self, request: ReindexRequest) -> Reindexed:
         """Embed what the configured model has not embedded, reporting how far it has come."""
-        async with heartbeating():
-            tenants = [request.tenant] if request.tenant else await self._memory.tenants()
-            done = total = 0
-            for tenant in tenants:
-                reached = await self._memory.reindex(
-                    tenant, lambda progress, at=(done, total): _report(progress, at)
-                )
-                done, total = done + reached.done, total + reached.total
-            return Reindexed(done=done, total=total)
+        async with _telling() as told:
+            for tenant in [request.tenant] if request.tenant else await self._memory.tenants():
+                told.begin()
+                await self._memory.reindex(tenant, told.take)
+            return told.sum
 
     @activity.defn
     async def tend_memory(self) -> Tended:
@@ -197,8 +195,42 @@ def _speaker(one: Said) -> str:
     return "the person" if one.role is Role.USER else "the assistant"
 
 
-def _report(progress: Reindexed, before: tuple[int, int]) -> None:
-    activity.heartbeat(before[0] + progress.done, before[1] + progress.total)
+class _Progress:
+    """How far a reindex is, over all tenants."""
+
+    def __init__(self) -> None:
+        self._before = self._current = Reindexed()
+
+    @property
+    def sum(self) -> Reindexed:
+        """Of those before, and of the one under way."""
+        before, current = self._before, self._current
+        return Reindexed(done=before.done + current.done, total=before.total + current.total)
+
+    def begin(self) -> None:
+        """The next tenant's turn."""
+        self._before, self._current = self.sum, Reindexed()
+
+    def take(self, reached: Reindexed) -> None:
+        """How far the tenant's is."""
+        self._current = reached
+
+
+@asynccontextmanager
+async def _telling() -> AsyncIterator[_Progress]:
+    """Beat with how far it is, so that who watches the activity sees it."""
+    progress = _Progress()
+
+    async def beat() -> None:
+        while True:
+            activity.heartbeat(progress.sum)
+            await asyncio.sleep(INTERVAL)
+
+    beating = asyncio.create_task(beat(), name="heartbeat")
+    try:
+        yield progress
+    finally:
+        beating.cancel()
 
 
 async def _unheard(piece: Piece) -> None:

@@ -5,9 +5,11 @@ Invariant: each is one transaction and does nothing the second time.
 
 from __future__ import annotations
 
+from typing import Any
+
 from temporalio import activity
 
-from perdure.config import Settings
+from perdure.config import AgentSettings, Settings
 from perdure.domain.steps import (
     OpenSession,
     SessionClose,
@@ -37,7 +39,7 @@ class SessionWrites:
             label=opened.label,
             pending=opened.pending,
             # An agent that is no longer configured fails its turns, not its session.
-            **({} if agent is None else {"clearance": agent.clearance, "intake": agent.intake}),
+            **({} if agent is None else _known(agent)),
             inbox_limit=limits.inbox,
             turns_per_run=limits.turns_per_run,
             step_attempts=limits.step_attempts,
@@ -60,3 +62,11 @@ class SessionWrites:
     async def close_session(self, request: SessionClose) -> None:
         """Mark the session closed."""
         await self._store.sessions.close(request.session_key)
+
+
+def _known(agent: AgentSettings) -> dict[str, Any]:
+    return {
+        "clearance": agent.clearance,
+        "intake": agent.intake,
+        "remembers": agent.memory_auto,
+    }

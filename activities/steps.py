@@ -25,6 +25,7 @@ from perdure.domain.messages import ToolCall
 from perdure.domain.states import TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
 from perdure.guard import Guard
+from perdure.memory import Memory
 from perdure.models import Answer, ModelChain, ModelFailure, Prompt
 from perdure.store import Store
 from perdure.store.claims import UNKNOWN_TOOL
@@ -49,13 +50,14 @@ class ModelSteps:
         roster: Roster,
         guard: Guard,
         compaction: Compaction,
+        memory: Memory,
     ) -> None:
         self._settings = settings
         self._store = store
         self._roster = roster
         self._guard = guard
         self._allowance = Allowance(store, settings.limits.max_steps)
-        self._contexts = Contexts(settings, store, compaction)
+        self._contexts = Contexts(settings, store, compaction, memory)
         self._chains: dict[tuple[str, ...], ModelChain] = {}
 
     @activity.defn
@@ -160,7 +162,7 @@ class ModelSteps:
         if entries:
             await self._store.record(*entries)
         return Prompt(
-            instructions=member.agent.instructions,
+            instructions=context.instructions,
             transcript=transcript,
             tools=context.offers,
             attempt=begun.attempt,

@@ -152,8 +152,8 @@ async def speed(home: Path, sizes: Sequence[int], repeats: int) -> dict[str, Any
             stored += count
         await memory.tend("speed")
         name = f"{size:,} entries"
-        numbers = iter(range(stored, stored + 10_000))
-        times = await times_of(lambda: memory.store(entry(next(numbers))), repeats)
+        fresh = iter([entry(stored + one) for one in range(repeats)])
+        times = await times_of(lambda of=fresh: memory.store(next(of)), repeats)  # type: ignore[misc]
         stored += repeats
         results[f"{name}, store, ms"] = _times(times)
         results[f"{name}, bytes an entry before compaction"] = _bytes(place) // stored

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from functools import cached_property
 
 from temporalio.client import Client
 from ulid import ULID
@@ -16,7 +17,9 @@ from ulid import ULID
 from gateway.admission import Admission
 from gateway.approving import decide
 from gateway.connection import connect
+from gateway.contexts import ContextClient
 from gateway.looking import Looking, no_session
+from gateway.memory import MemoryClient
 from gateway.reading import turn_for_people
 from gateway.runs import RunClient
 from gateway.telling import Telling
@@ -60,6 +63,8 @@ class SessionClient:
         self._admission = Admission(settings, store, self._workflows)
         #: The runs of sub-agents.
         self.runs = RunClient(settings, store, lambda: self.temporal)
+        #: What models are given of sessions, and the summaries it is made of.
+        self.context = ContextClient(settings, store)
 
     @classmethod
     @asynccontextmanager
@@ -383,6 +388,11 @@ class SessionClient:
             reason=reason,
             arguments=arguments,
         )
+
+    @cached_property
+    def memory(self) -> MemoryClient:
+        """What agents remember, for people."""
+        return MemoryClient(self.settings, lambda: self.temporal)
 
     # Parts -----------------------------------------------------------------------------------
 

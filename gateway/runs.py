@@ -263,7 +263,7 @@ class RunClient:
         return result
 
     async def _visible(self, run_id: str) -> Run:
-        run = await self._store.run_views.find(run_id, self._settings.gateway.level)
+        run = await self._store.run_views.seen(run_id, self._settings.gateway.level)
         if run is None:
             raise _no_run(run_id)
         return run
@@ -273,10 +273,6 @@ class RunClient:
         return Post(self._temporal(), self._settings.temporal.queue)
 
 
-def _no_run(run_id: str) -> NotFound:
-    return NotFound(f"There is no run {run_id[:160]!r}.", "`perdure tree` lists what there is.")
-
-
 @contextmanager
 def _confirmed(so_far: str) -> Iterator[None]:
     """Tell what has happened when the cluster does not answer."""
@@ -284,3 +280,7 @@ def _confirmed(so_far: str) -> Iterator[None]:
         yield
     except RPCError as error:
         raise Unavailable(f"Temporal did not confirm the call: {error}. {so_far}") from error
+
+
+def _no_run(run_id: str) -> NotFound:
+    return NotFound(f"There is no run {run_id[:160]!r}.", "`perdure tree` lists what there is.")

@@ -1,7 +1,7 @@
 """Temporal Schedules that Perdure itself keeps.
 
-Invariant: one schedule of upkeep for each task queue, whichever worker made it, at the interval
-that the settings say now.
+Invariant: one schedule of each kind for each task queue, whichever worker made it, at the
+interval that the settings say now.
 """
 
 from __future__ import annotations
@@ -28,21 +28,33 @@ async def ensure_upkeep(temporal: Client, settings: Settings) -> None:
     Raises:
         RPCError: when the server does not take it.
     """
+    minutes = settings.delegation.upkeep_minutes
+    summary = "runs without a workflow, results past their time"
+    await _ensure(temporal, settings, "perdure-upkeep", "Upkeep", minutes, summary)
+
+
+async def ensure_memory_upkeep(temporal: Client, settings: Settings) -> None:
+    """Have memory tended every `memory.upkeep_minutes` minutes.
+
+    Raises:
+        RPCError: when the server does not take it.
+    """
+    minutes = settings.memory.upkeep_minutes
+    summary = "files, indexes and old versions of the memory"
+    await _ensure(temporal, settings, "perdure-memory", "MemoryUpkeep", minutes, summary)
+
+
+async def _ensure(
+    temporal: Client, settings: Settings, name: str, workflow: str, minutes: float, summary: str
+) -> None:
     queue = settings.temporal.queue
+    schedule_id = f"{name}/{queue}"
     schedule = Schedule(
         action=ScheduleActionStartWorkflow(
-            "Upkeep",
-            id=f"perdure-upkeep/{queue}",
-            task_queue=queue,
-            static_summary="runs without a workflow, results past their time",
+            workflow, id=schedule_id, task_queue=queue, static_summary=summary
         ),
-        spec=ScheduleSpec(
-            intervals=[
-                ScheduleIntervalSpec(every=timedelta(minutes=settings.delegation.upkeep_minutes))
-            ]
-        ),
+        spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(minutes=minutes))]),
     )
-    schedule_id = f"perdure-upkeep/{queue}"
     try:
         await temporal.create_schedule(schedule_id, schedule)
     except ScheduleAlreadyRunningError:

@@ -14,7 +14,7 @@ from perdure.domain.messages import Frozen
 from perdure.domain.states import SessionState
 from perdure.store.session_views import SessionFigures
 from perdure.store.sessions import SessionRow
-from perdure.store.transcript import HistoryPage
+from perdure.store.transcript import HistoryMessage, HistoryPage
 
 #: What stands for the words of a message that may not be read where they are asked for.
 ABOVE = "[withheld: this message is {}]"
@@ -106,14 +106,12 @@ def summary_of(row: SessionRow) -> SessionSummary:
 def readable(page: HistoryPage, level: Label) -> HistoryPage:
     """The page as a place of `level` may read it: what is above has no words and no calls."""
     return page.model_copy(
-        update={
-            "messages": tuple(
-                message
-                if can_flow(message.label, level)
-                else message.model_copy(
-                    update={"text": ABOVE.format(message.label), "tool_calls": ()}
-                )
-                for message in page.messages
-            )
-        }
+        update={"messages": tuple(readable_message(message, level) for message in page.messages)}
     )
+
+
+def readable_message(message: HistoryMessage, level: Label) -> HistoryMessage:
+    """One message as a place of `level` may read it."""
+    if can_flow(message.label, level):
+        return message
+    return message.model_copy(update={"text": ABOVE.format(message.label), "tool_calls": ()})

@@ -301,6 +301,28 @@ async def test_a_step_reads_the_raw_messages_of_every_gap_as_far_as_its_budget_r
     assert sum(message.tokens for message in raw(short)) < 60
 
 
+async def test_what_a_past_turn_saw_can_be_looked_at_again_exactly(talk: Conversation) -> None:
+    said = await talk.messages()
+    seen_then = []
+    for start in (0, 4, 8, 12):
+        await talk.begin(f"turn after {start}")
+        then = await talk.view()
+        seen_then.append((talk.turn, then.summaries, raw(then)))
+        await talk.answer("fine")
+        await publish(talk, leaf(said[start : start + 4]))
+        if start == 4:
+            await publish(talk, above(await seen(talk)))
+    await talk.reset()
+    await talk.say("begin anew")
+    for turn, summaries, messages in seen_then:
+        again = await talk.store.tails.look_back(talk.key, turn, 1_000_000)
+        assert again is not None
+        assert [one.id for one in again.summaries] == [one.id for one in summaries]
+        # It saw no answer of its own yet.
+        assert raw(again)[:-1] == messages
+    assert await talk.store.tails.look_back(talk.key, 99, 1_000_000) is None
+
+
 async def test_what_a_step_reads_is_found_by_an_index_however_much_there_is(
     talk: Conversation,
 ) -> None:

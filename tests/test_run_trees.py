@@ -48,7 +48,6 @@ def run(connection: Connection, run_id: str, above: str = "", *, ended: float | 
             parent_turn=1,
             parent_step=1,
             parent_call=0,
-            cause=run_id,
             epoch=0,
             sync=False,
             agent="main",
@@ -56,6 +55,7 @@ def run(connection: Connection, run_id: str, above: str = "", *, ended: float | 
                 task="look", parent_key=parent, agent="main", max_depth=3, max_steps=50
             ).model_dump(mode="json"),
             label="PUBLIC",
+            cause="a test",
             state="running" if ended is None else "ended",
             end_reason=None if ended is None else "completed",
             queued_at=now(),
@@ -86,7 +86,7 @@ async def test_the_runs_of_a_session_are_found_however_many_there_are(store: Sto
     await store.database.write(fill)
     listed = await store.run_views.below(KEY, limit=200, offset=1_000)
     assert (len(listed.runs), listed.total) == (101, 1_101)
-    assert await store.run_views.find("run_1100", Label.RESTRICTED, under=KEY) is not None
+    assert await store.run_views.find_below(KEY, "run_1100", Label.PUBLIC) is not None
     forest = await store.run_trees.read(KEY)
     assert (len(forest.sessions[0].runs), forest.cut) == (1_000, True)
 
@@ -136,5 +136,5 @@ async def test_what_is_above_a_level_is_left_out_with_all_below_it(store: Store)
     await store.database.write(fill)
     forest = await store.run_trees.read(KEY, level=Label.INTERNAL)
     assert names(forest.sessions[0].runs) == {"run_low": {}}
-    assert await store.run_views.find("run_high", Label.INTERNAL) is None
-    assert await store.run_views.find("run_high", Label.CONFIDENTIAL) is not None
+    assert await store.run_views.seen("run_high", Label.INTERNAL) is None
+    assert await store.run_views.seen("run_high", Label.CONFIDENTIAL) is not None

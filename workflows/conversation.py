@@ -23,6 +23,7 @@ from workflows import view
 from workflows.compaction import Compaction
 from workflows.inbox import Inbox
 from workflows.refusals import Refusals
+from workflows.remembering import Remembering
 from workflows.state import CurrentTurn, SessionState, SessionStatus
 from workflows.stored import write
 from workflows.supervisor import Supervisor
@@ -41,6 +42,7 @@ class Conversation:
         self._inbox = Inbox(state)
         self._supervisor = Supervisor(state, self._inbox, self._stop, self._look_again)
         self._compaction = Compaction(state)
+        self._remembering = Remembering(state)
         self._refusals = Refusals(state)
         self._engine = TurnEngine(state, self._inbox, self._supervisor)
         self._turns = self._updates = self._signals = 0
@@ -185,8 +187,9 @@ class Conversation:
 
     def _has_work(self) -> bool:
         state = self._state
-        # Runs in the queue are given their place, or their time is over, before it closes.
-        closing = state.closing and not self._supervisor.plan.queued
+        # Runs in the queue are given their place, or their time is over, before it closes; and
+        # what is to be remembered is.
+        closing = state.closing and not (self._supervisor.plan.queued or state.unremembered)
         waits = bool(state.resets or state.current or state.inbox)
         return waits or closing or self._rollover_due() or self._unfinished()
 
@@ -222,6 +225,8 @@ class Conversation:
         self._opened(profile)
         self._supervisor.open(profile)
         self._refusals.open()
+        self._remembering.on = profile.remembers
+        self._remembering.begin()
         view.show(state, "idle", self._supervisor.plan)
 
     def _take_over(self, pending: Sequence[Envelope]) -> None:
@@ -286,6 +291,7 @@ class Conversation:
         if self._state.current is None:
             self._turns += 1
             self._compaction.begin()
+            self._remembering.begin(current.turn)
             await self._turn_ended()
             if not self._inbox:
                 self._engine.rest()
@@ -318,6 +324,7 @@ class Conversation:
     async def _rest(self) -> None:
         await self._supervisor.rest()
         await self._refusals.rest()
+        await self._remembering.rest()
 
 
 def _refused(error: PerdureError) -> ApplicationError:

@@ -63,6 +63,8 @@ class SessionState(BaseModel):
     parent_key: str | None = None
     #: Why the run that this session is has to stop.
     stop: EndReason | None = None
+    #: Turns whose facts are still to be kept in memory.
+    unremembered: list[int] = []
     #: What a step has asked a sweep for, until one is made.
     compact: CompactionDue | None = None
     #: Accepted and not yet carried out.

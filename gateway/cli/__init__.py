@@ -17,10 +17,12 @@ from typer.main import get_command
 from gateway.cli import (
     approvals,
     audit,
+    context,
     demo,
     listing,
     look,
     manage,
+    memory,
     policy,
     search,
     settings,
@@ -41,7 +43,17 @@ app = typer.Typer(
 )
 for part in (
     *(talk.app, tell.app, listing.app, look.app, search.app, manage.app, approvals.app),
-    *(subagents.app, tree.app, policy.app, audit.app, settings.app, stack.app, demo.app),
+    *(
+        subagents.app,
+        tree.app,
+        context.app,
+        policy.app,
+        audit.app,
+        settings.app,
+        stack.app,
+        demo.app,
+    ),
+    memory.app,
 ):
     app.add_typer(part)
 

@@ -96,12 +96,15 @@ async def _watch(client: SessionClient, asked: dict[str, Any], as_json: bool) ->
                 _print(page, asked)
             before = page
             await asyncio.sleep(_EVERY)
+    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
     with Live(console=console(), auto_refresh=False, screen=True) as live:
         while True:
             page = await client.sessions(**asked)
-            live.update(_table(page), refresh=True)
+            told = f"{len(page.sessions)} of {page.total} · Ctrl-C ends"
+            live.update(Group(_table(page), Text(told, style="dim")), refresh=True)
             await asyncio.sleep(_EVERY)
 
 

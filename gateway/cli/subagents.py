@@ -79,7 +79,7 @@ def steer(run_id: RunId, text: Words = None, home: Home = None, as_json: AsJson 
 
     Exit code 1 when it is not under way: then nothing happens.
     """
-    from activities.steering import NotRunning, Replaced
+    from activities.steering import Injected, NotRunning
     from gateway.cli.words import run_state
 
     words = message_of(text)
@@ -89,10 +89,10 @@ def steer(run_id: RunId, text: Words = None, home: Home = None, as_json: AsJson 
     elif isinstance(steered, NotRunning):
         state = run_state(steered.status, steered.end_reason)
         console().print(f"{steered.run_id} is {state}; nothing was done.")
-    elif isinstance(steered, Replaced):
-        console().print(f"{steered.old_run_id} ends; {steered.new_run_id} begins in its place.")
-    else:
+    elif isinstance(steered, Injected):
         console().print(f"{steered.run_id} takes it in at its next step.")
+    else:
+        console().print(f"{steered.old_run_id} ends; {steered.new_run_id} begins in its place.")
     if isinstance(steered, NotRunning):
         raise typer.Exit(1)
 

@@ -56,6 +56,8 @@ class SessionProfile(Frozen):
     run: RunProfile | None = None
     #: Whether it has runs that wait, run, or have a result that was not handed over.
     runs: bool = False
+    #: Whether facts of its turns are kept in memory.
+    remembers: bool = False
 
 
 class OpenSession(Frozen):

@@ -133,7 +133,7 @@ class Nodes:
 
     async def tree(self, session_key: str, epoch: int | None = None) -> Tree:
         """The whole DAG of an epoch, by default of the one the session is in."""
-        return await self._database.read(_tree, session_key, epoch)
+        return await self._database.read(tree, session_key, epoch)
 
 
 def _epoch(connection: Connection, session_key: str) -> int | None:
@@ -185,7 +185,8 @@ def _messages(
     return [message_of(row) for row in connection.execute(_MESSAGES, place)]
 
 
-def _tree(connection: Connection, session_key: str, epoch: int | None) -> Tree:
+def tree(connection: Connection, session_key: str, epoch: int | None) -> Tree:
+    """See `Nodes.tree`."""
     if epoch is None:
         epoch = _epoch(connection, session_key) or 0
     rows = connection.execute(_OF_EPOCH, {"key": session_key, "of_epoch": epoch})

@@ -21,6 +21,7 @@ from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
 from perdure.store.run_views import (
     RunView,
+    is_below,
     is_recent,
     last_tool_of,
     may_see,
@@ -28,7 +29,6 @@ from perdure.store.run_views import (
     view_of,
 )
 from perdure.store.tables import sessions
-from perdure.store.trees import below
 
 #: The most runs of one reading; a person sees no more at once.
 MOST = 1_000
@@ -102,7 +102,7 @@ def _read(
     kept = _kept(recent_minutes)
     found = connection.execute(_roots(session_key, kept)).all()
     roots = found[offset : offset + limit]
-    conditions = [may_see(level), below(*(root.session_key for root in roots))]
+    conditions = [may_see(level), is_below([root.session_key for root in roots])]
     if kept is not None:
         conditions.append(runs.c.run_id.in_(select(kept.c.run_id)))
     rows = connection.execute(rows_of(*conditions).limit(MOST + 1)).all()

@@ -5,10 +5,11 @@ Invariant: reading only; a run shows up for the sessions above it, and for peopl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
 
 from perdure.domain.labels import Label, can_flow, join
 from perdure.domain.messages import Frozen
@@ -16,9 +17,8 @@ from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
-from perdure.store.runs import Run, run_of, task_id
-from perdure.store.tables import mailbox, sessions, tool_claims
-from perdure.store.trees import below
+from perdure.store.runs import Run, run_of
+from perdure.store.tables import sessions, tool_claims
 
 #: What of a task is shown in a list, in characters.
 TASK_CHARACTERS = 120
@@ -47,7 +47,7 @@ class RunView(Frozen):
 
 
 class RunList(Frozen):
-    """A page of runs, each after the run that spawned it, and how many there are in all."""
+    """A page of runs, oldest first, and how many there are in all."""
 
     runs: tuple[RunView, ...]
     total: int
@@ -75,32 +75,46 @@ class RunViews:
         """
         return await self._database.read(_below, session_key, recent_minutes, level, limit, offset)
 
-    async def find(self, run_id: str, level: Label, *, under: str | None = None) -> Run | None:
-        """A run whose level is at most `level`; of those below the session `under`, if it is
-        named."""
-        return await self._database.read(_find, run_id, level, under)
+    async def seen(self, run_id: str, level: Label) -> Run | None:
+        """A run, if it is at `level` at most."""
+        return await self._database.read(_seen, run_id, level)
+
+    async def find_below(self, session_key: str, run_id: str, level: Label) -> Run | None:
+        """A run, if it is below this session and at `level` at most."""
+        return await self._database.read(_seen, run_id, level, is_below([session_key]))
 
 
-def _find(connection: Connection, run_id: str, level: Label, under: str | None) -> Run | None:
-    conditions = [runs.c.run_id == run_id, may_see(level)]
-    if under is not None:
-        conditions.append(below(under))
+def _seen(
+    connection: Connection, run_id: str, level: Label, *conditions: ColumnElement[bool]
+) -> Run | None:
     row = connection.execute(
-        select(runs).join(sessions, sessions.c.session_key == runs.c.session_key).where(*conditions)
+        select(runs)
+        .join(sessions, sessions.c.session_key == runs.c.session_key)
+        .where(runs.c.run_id == run_id, may_see(level), *conditions)
     ).one_or_none()
     return None if row is None else run_of(row)
 
 
-def may_see(level: Label) -> ColumnElement[bool]:
-    """The condition that a run, joined with its session, is at `level` at most: what it has come
-    to, what it has taken in, and the task that still waits for it."""
-    above = [label for label in Label if not can_flow(label, level)]
-    waits = exists().where(
-        mailbox.c.session_key == runs.c.session_key,
-        mailbox.c.message_id == literal(task_id("")) + runs.c.run_id,
-        mailbox.c.label.in_(above),
+def is_below(session_keys: Sequence[str]) -> ColumnElement[bool]:
+    """The condition that a run, or a run above it, was spawned by one of these sessions."""
+    below = (
+        select(runs.c.run_id, runs.c.session_key)
+        .where(runs.c.parent_key.in_(session_keys))
+        .cte("below", recursive=True)
     )
-    return sessions.c.label.not_in(above) & runs.c.label.not_in(above) & ~waits
+    below = below.union_all(
+        select(runs.c.run_id, runs.c.session_key).join(
+            below, runs.c.parent_key == below.c.session_key
+        )
+    )
+    return runs.c.run_id.in_(select(below.c.run_id))
+
+
+def may_see(level: Label) -> ColumnElement[bool]:
+    """The condition that a run, joined with its session, is at `level` at most: what its session
+    has taken in, and what it was told or has come to."""
+    labels = [label for label in Label if can_flow(label, level)]
+    return sessions.c.label.in_(labels) & runs.c.label.in_(labels)
 
 
 def is_recent(minutes: float) -> ColumnElement[bool]:
@@ -148,7 +162,7 @@ def _below(
 ) -> RunList:
     conditions = [may_see(level)]
     if session_key is not None:
-        conditions.append(below(session_key))
+        conditions.append(is_below([session_key]))
     if recent_minutes is not None:
         conditions.append(is_recent(recent_minutes))
     found = connection.execute(rows_of(*conditions).limit(limit).offset(offset))

@@ -211,12 +211,9 @@ def _phrase(leaf: Leaf) -> _Bounds:
 
 def _trigrams(leaf: Leaf) -> _Bounds:
     """A leaf as the trigrams that a text with it has, in `search_trigrams`."""
-    found: list[str] = []
-    for chunk in leaf.text.split():
-        last = len(chunk) - 3
-        # Every second one, and the last: half the work, and hardly more to verify.
-        found += [chunk[place : place + 3] for place in range(0, last + 1, 2)]
-        found += [chunk[last:]] if last > 0 and last % 2 else []
+    found = [
+        chunk[place : place + 3] for chunk in leaf.text.split() for place in range(len(chunk) - 2)
+    ]
     quoted = ['"{}"'.format(part.replace('"', '""')) for part in dict.fromkeys(found)]
     return _Bounds(_joined(" AND ", quoted), None)
 

@@ -10,6 +10,7 @@ from perdure.store.audit import AuditTrail
 from perdure.store.budgets import Budgets
 from perdure.store.claims import Claims
 from perdure.store.context_search import ContextSearch
+from perdure.store.context_views import ContextViews
 from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
@@ -59,6 +60,7 @@ class Store:
         self.nodes = Nodes(database)
         self.context_search = ContextSearch(database)
         self.outlines = Outlines(database)
+        self.context_views = ContextViews(database)
         self.views = SessionViews(database)
         self.search = Search(database)
         self.search_summaries = SearchSummaries(database)

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, and_, bindparam, select
 
 from perdure.context.asides import side_thread
 from perdure.context.assembly import NO_RESULT, View
@@ -22,7 +22,7 @@ from perdure.domain.messages import Message
 from perdure.store.database import Database
 from perdure.store.rows import message_of
 from perdure.store.summaries import in_context, seen_by, uncovered
-from perdure.store.tables import messages, sessions
+from perdure.store.tables import messages, sessions, turns
 from perdure.store.turns import Begun
 
 #: Messages fetched at a time while a tail is filled.
@@ -47,6 +47,16 @@ _ASIDE = (
     .order_by(messages.c.seq)
 )
 _SESSION = select(sessions).where(sessions.c.session_key == bindparam("key"))
+_OF_TURNS = (
+    select(messages.c.seq, messages.c.epoch)
+    .join(
+        turns,
+        and_(turns.c.session_key == messages.c.session_key, turns.c.message_id == messages.c.id),
+    )
+    .where(turns.c.session_key == bindparam("key"))
+)
+_BEGIN = _OF_TURNS.where(turns.c.turn == bindparam("of_turn"))
+_NEXT_BEGIN = _OF_TURNS.where(turns.c.turn > bindparam("of_turn")).order_by(turns.c.turn).limit(1)
 _NEWER = _OF_EPOCH.order_by(messages.c.seq)
 _NEWEST = _OF_EPOCH.order_by(messages.c.seq.desc()).limit(PAGE)
 _OLDER = _NEWEST.where(messages.c.seq < bindparam("before"))
@@ -114,6 +124,11 @@ class Tails:
         step. None when there is no such session."""
         return await self._database.read(_next, session_key, budget)
 
+    async def look_back(self, session_key: str, turn: int, budget: int) -> View | None:
+        """What turn `turn` saw at its end, while it was in its epoch's context; None when there
+        was no such turn. What was left out for lack of room depends on `budget`."""
+        return await self._database.read(_past, session_key, turn, budget)
+
 
 def _next(connection: Connection, session_key: str, budget: int) -> View | None:
     session = connection.execute(_SESSION, {"key": session_key}).one_or_none()
@@ -121,6 +136,17 @@ def _next(connection: Connection, session_key: str, budget: int) -> View | None:
         return None
     begun = Begun(attempt=1, epoch=session.epoch, message_count=session.message_count)
     tail = _read(connection, session_key, begun, budget, session.turn + 1)
+    return View(tail.summaries, tail.groups, tail.cut)
+
+
+def _past(connection: Connection, session_key: str, turn: int, budget: int) -> View | None:
+    place = {"key": session_key, "of_turn": turn}
+    begin = connection.execute(_BEGIN, place).one_or_none()
+    if begin is None:
+        return None
+    end = connection.scalar(_NEXT_BEGIN, place)
+    begun = Begun(attempt=1, epoch=begin.epoch, message_count=0)
+    tail = _read(connection, session_key, begun, budget, turn, end)
     return View(tail.summaries, tail.groups, tail.cut)
 
 
@@ -138,13 +164,22 @@ def _look(
     return newer, seen_by(connection, session_key, epoch, turn)
 
 
-def _read(connection: Connection, session_key: str, begun: Begun, budget: int, turn: int) -> _Tail:
+def _read(
+    connection: Connection,
+    session_key: str,
+    begun: Begun,
+    budget: int,
+    turn: int,
+    end: int | None = None,
+) -> _Tail:
+    """What the turn sees, of messages before `end` where there is one."""
     seen = in_context(connection, session_key, begun.epoch, turn)
     found: list[Message] = []
     tokens = 0
     cut = False
     for after, before in reversed(uncovered(seen)):
         place: dict[str, Any] = {"key": session_key, "of_epoch": begun.epoch, "after": after}
+        before = end if before is None else before
         while not cut:
             older = {} if before is None else {"before": before}
             rows = connection.execute(_OLDER if older else _NEWEST, place | older)
