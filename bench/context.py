@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import tempfile
 import time
@@ -262,6 +263,9 @@ async def main() -> None:
         home = await Home.open(Path(folder))
         try:
             bench = Bench(home, await Session.open(home, "default:long", BUDGET), repeats)
+            # As a worker does with what it has loaded.
+            gc.collect()
+            gc.freeze()
             for size in sizes:
                 await bench.fill(size)
                 await bench.measure(size)
