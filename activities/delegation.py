@@ -12,11 +12,12 @@ from fnmatch import fnmatchcase
 
 from activities.roster import Member, Roster
 from activities.standing import Done, Pending
+from activities.summarizer import Summarizer
 from perdure.config import Settings
 from perdure.delegation import artifacts
 from perdure.delegation.handing import withheld
 from perdure.delegation.outputs import expected
-from perdure.delegation.packet import Announcement, SpawnPacket
+from perdure.delegation.packet import Announcement, SpawnPacket, summary_within
 from perdure.domain.errors import Denied, InvalidArgument
 from perdure.domain.ids import new_run_id
 from perdure.domain.labels import Label, can_flow
@@ -27,7 +28,7 @@ from perdure.sending import terms_of
 from perdure.store import Store
 from perdure.store.runs import Run, Spawn, Spawned, session_key_of
 from perdure.tools.catalogue import groups
-from perdure.tools.subagents import FEWEST_STEPS, SessionsSpawn
+from perdure.tools.subagents import FEWEST_STEPS, ParentHistory, SessionsSpawn
 from perdure.workspace import Workspace
 
 #: A run that waits is looked at again after this long at the latest, in seconds; it is woken
@@ -43,6 +44,7 @@ class Delegation:
         self._store = store
         self._roster = roster
         self._guard = guard
+        self._summarizer = Summarizer(settings, store, roster, guard)
 
     async def spawn(self, request: ToolRequest, asked: SessionsSpawn) -> Pending | Done:
         """Order a run, and wait for it unless it is asked not to.
@@ -92,6 +94,7 @@ class Delegation:
             artifacts=files,
             domain_knowledge=asked.domain_knowledge,
             tools=tools,
+            parent_summary=await self._summary(request, asked),
             parent_key=request.session_key,
             agent=agent,
             model=asked.model,
@@ -115,6 +118,16 @@ class Delegation:
         # Before the run can be started by anyone.
         await asyncio.to_thread(artifacts.copy, mine, self._workspace(key), files)
         return await self._store.runs.spawn(request, spawn, limits)
+
+    async def _summary(self, request: ToolRequest, asked: SessionsSpawn) -> str | None:
+        """What the child is told of this conversation, if it is told of it. Its level is at most
+        the session's, which is the task's."""
+        if asked.include_parent_history is ParentHistory.NONE:
+            return None
+        told, _ = await self._summarizer.summary_of(
+            request.session_key, request.agent, request.label, turn=request.turn
+        )
+        return summary_within(told)
 
     def _check_agent(self, parent: Member, request: ToolRequest, agent: str) -> None:
         if not may_spawn(self._settings, request.agent, agent):
