@@ -1,25 +1,50 @@
-"""Turns on a terminal that go on beside each other: none takes away what another one has shown."""
+"""A turn on the screen: what happens beside it neither breaks into it nor takes anything away."""
 
 from __future__ import annotations
 
-import io
+from io import StringIO
 
 from rich.console import Console
 
 from gateway.cli.turn_view import TurnView
-from gateway.live import LiveItem, TextDelta, ToolEnded, ToolStarted, TurnEnded, TurnStarted
+from gateway.live import (
+    LiveItem,
+    MessageJoined,
+    Restart,
+    RunChange,
+    RunChanged,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from perdure.domain.labels import Label
 from perdure.domain.messages import Usage
 from perdure.domain.states import ToolStatus, TurnState
 from perdure.store.transcript import TurnResult
 
-ARGUMENTS = '{"session_key": "default:editor", "mode": "ping-pong"}'
+
+def shown(*items: LiveItem) -> list[str]:
+    """What is on a screen that is not a terminal, line by line."""
+    file = StringIO()
+    view = TurnView(Console(file=file, width=100, markup=False, highlight=False, soft_wrap=True))
+    for item in items:
+        view.show(item)
+    return file.getvalue().splitlines()
 
 
-def ended(turn: int, text: str) -> TurnEnded:
-    """The end of a turn of the session default:lead."""
+def says(text: str) -> TextDelta:
+    return TextDelta(cursor=0, turn=1, step=1, text=text)
+
+
+def run(change: RunChange, **told: str) -> RunChanged:
+    return RunChanged(cursor=0, turn=0, run_id="run_a", change=change, **told)
+
+
+def ends(turn: int, text: str) -> TurnEnded:
     result = TurnResult(
-        message_id=f"msg_{turn}",
+        message_id=f"m-{turn}",
         session_key="default:lead",
         turn=turn,
         state=TurnState.COMPLETED,
@@ -32,44 +57,63 @@ def ended(turn: int, text: str) -> TurnEnded:
     return TurnEnded(cursor=0, turn=turn, result=result)
 
 
-def shown(*items: LiveItem) -> list[str]:
-    """The lines that are written for these items where there is no terminal."""
-    out = io.StringIO()
-    view = TurnView(Console(file=out, width=200))
-    for item in items:
-        view.show(item)
-    view.end_line()
-    return out.getvalue().splitlines()
+BEGUN = TurnStarted(cursor=0, turn=1, message_id="m")
+CALL = ToolStarted(cursor=0, turn=1, step=1, call=0, tool="ls", arguments="{}")
+DONE = ToolEnded(cursor=0, turn=1, step=1, call=0, tool="ls", status=ToolStatus.OK, seconds=None)
+
+
+def test_news_of_a_run_wait_until_the_text_they_would_break_is_said() -> None:
+    ended = run(RunChange.ENDED, reason="completed")
+    lines = shown(BEGUN, says("one "), ended, says("sentence"), CALL, DONE)
+    assert lines[:2] == ["one sentence", "⑂ run_a has ended: completed"]
+    assert lines[2].startswith("→ ls")
+
+
+def test_news_that_came_before_an_answer_began_anew_are_told_before_it() -> None:
+    joined = MessageJoined(cursor=0, turn=1, step=1, message_id="m-2")
+    lines = shown(BEGUN, says("void"), joined, Restart(cursor=0, turn=1, step=1), says("good"))
+    assert lines[-2:] == ["message m-2 joins the turn", "good"]
+
+
+def test_every_change_of_a_run_has_a_line_of_its_own() -> None:
+    told = {
+        RunChange.QUEUED: {},
+        RunChange.STARTED: {},
+        RunChange.STOPPING: {"reason": "killed"},
+        RunChange.STEERED: {"successor": "run_b"},
+        RunChange.ENDED: {"reason": "failed"},
+        RunChange.KEPT: {"reason": "reset"},
+    }
+    lines = shown(*(run(change, **more) for change, more in told.items()))
+    assert lines == [
+        "⑂ run_a waits for a place",
+        "⑂ run_a has begun",
+        "⑂ run_a is stopping (killed)",
+        "⑂ run_a is steered: run_b takes its place",
+        "⑂ run_a has ended: failed",
+        "⑂ the result of run_a is kept (reset): perdure result run_a",
+    ]
 
 
 def test_a_call_that_waits_is_told_with_its_arguments_after_a_turn_beside_it() -> None:
+    place = {"cursor": 0, "turn": 1, "step": 1, "call": 0, "tool": "sessions_send"}
+    beside = {"cursor": 0, "turn": 2, "step": 1, "call": 0, "tool": "ls"}
     lines = shown(
-        TurnStarted(cursor=0, turn=1, message_id="msg_1"),
-        ToolStarted(cursor=0, turn=1, step=1, call=0, tool="sessions_send", arguments=ARGUMENTS),
-        TurnStarted(cursor=0, turn=2, message_id="msg_2"),
-        ToolStarted(cursor=0, turn=2, step=1, call=0, tool="ls", arguments="{}"),
-        ToolEnded(cursor=0, turn=2, step=1, call=0, tool="ls", status=ToolStatus.OK, seconds=0.01),
+        BEGUN,
+        ToolStarted(**place, arguments='{"session_key": "default:editor", "mode": "wait"}'),
+        TurnStarted(cursor=0, turn=2, message_id="m-2"),
+        ToolStarted(**beside, arguments="{}"),
+        ToolEnded(**beside, status=ToolStatus.OK, seconds=0.01),
         TextDelta(cursor=0, turn=2, step=2, text="Aside."),
-        ended(2, "Aside."),
-        ToolEnded(
-            cursor=0,
-            turn=1,
-            step=1,
-            call=0,
-            tool="sessions_send",
-            status=ToolStatus.OK,
-            seconds=1.5,
-        ),
+        ends(2, "Aside."),
+        ToolEnded(**place, status=ToolStatus.OK, seconds=1.5),
         TextDelta(cursor=0, turn=1, step=2, text="Settled."),
-        ended(1, "Settled."),
+        ends(1, "Settled."),
     )
-    call = "sessions_send session_key=default:editor mode=ping-pong"
-    assert [line for line in lines if "sessions_send" in line] == [
-        f"→ {call}",
-        f"✓ {call} · 1.50 s",
-    ]
-    assert "✓ ls · 0.01 s" in lines
-    # Both turns were watched, and say how long they took.
+    call = "sessions_send session_key=default:editor mode=wait"
+    told = [line for line in lines if "sessions_send" in line]
+    assert told == [f"→ {call}", f"✓ {call} · 1.50 s"]
+    # Both turns were watched from their beginning, and say how long they took.
     figures = [line for line in lines if line.startswith("turn ")]
-    assert [line.split(" · ")[0] for line in figures] == ["turn 2", "turn 1"]
+    assert [line.partition(" · ")[0] for line in figures] == ["turn 2", "turn 1"]
     assert all(line.endswith(" s") for line in figures)
