@@ -12,11 +12,17 @@ from fnmatch import fnmatchcase
 
 from activities.roster import Member, Roster
 from activities.standing import Done, Pending
+from activities.summarizer import Summarizer
 from perdure.config import Settings
 from perdure.delegation import artifacts
 from perdure.delegation.handing import withheld
 from perdure.delegation.outputs import expected
-from perdure.delegation.packet import Announcement, SpawnPacket
+from perdure.delegation.packet import (
+    SUMMARY_TOKENS,
+    Announcement,
+    SpawnPacket,
+    summary_within,
+)
 from perdure.domain.errors import Denied, InvalidArgument
 from perdure.domain.ids import new_run_id
 from perdure.domain.labels import Label, can_flow
@@ -27,7 +33,7 @@ from perdure.sending import terms_of
 from perdure.store import Store
 from perdure.store.runs import Run, Spawn, Spawned, session_key_of
 from perdure.tools.catalogue import groups
-from perdure.tools.subagents import FEWEST_STEPS, SessionsSpawn
+from perdure.tools.subagents import FEWEST_STEPS, ParentHistory, SessionsSpawn
 from perdure.workspace import Workspace
 
 #: A run that waits is looked at again after this long at the latest, in seconds; it is woken
@@ -38,11 +44,19 @@ LOOK_AGAIN = 600.0
 class Delegation:
     """Orders runs."""
 
-    def __init__(self, settings: Settings, store: Store, roster: Roster, guard: Guard) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        roster: Roster,
+        guard: Guard,
+        summarizer: Summarizer,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._roster = roster
         self._guard = guard
+        self._summarizer = summarizer
 
     async def spawn(self, request: ToolRequest, asked: SessionsSpawn) -> Pending | Done:
         """Order a run, and wait for it unless it is asked not to.
@@ -92,6 +106,7 @@ class Delegation:
             artifacts=files,
             domain_knowledge=asked.domain_knowledge,
             tools=tools,
+            parent_summary=await self._summary(request, asked),
             parent_key=request.session_key,
             agent=agent,
             model=asked.model,
@@ -160,6 +175,19 @@ class Delegation:
             for name in child.specs
             if name in parent.toolbox.specs and (not asked or name in wanted)
         )
+
+    async def _summary(self, request: ToolRequest, asked: SessionsSpawn) -> str | None:
+        if asked.include_parent_history is ParentHistory.NONE:
+            return None
+        # It is of what this session has taken in, and so at its level at most.
+        summary, _ = await self._summarizer.summary_of(
+            request.session_key,
+            request.agent,
+            request.label,
+            turn=request.turn,
+            max_tokens=SUMMARY_TOKENS,
+        )
+        return summary_within(summary)
 
     def _announcement(self, asked: SessionsSpawn) -> Announcement | None:
         channel, recipient = asked.announce_channel_type, asked.announce_channel_id
