@@ -156,7 +156,7 @@ class Session:
 
     async def call(self, arguments: Any) -> Any:
         """The result of a context tool that the session calls."""
-        return await self.home.tools.call(self._request(), arguments)
+        return (await self.home.tools.call(self._request(), arguments)).value
 
     def workspace(self) -> Workspace:
         """Its files."""
