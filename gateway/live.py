@@ -265,7 +265,8 @@ class LiveSession:
         text = message.text if message else ""
         calls = message.tool_calls if message else ()
         self._calls = {(turn, step, number): call for number, call in enumerate(calls)}
-        self._begun = {}
+        # Calls of another turn may be under way beside.
+        self._begun = {place: at for place, at in self._begun.items() if place[0] != turn}
         here = {"cursor": 0, "turn": turn, "step": step}
         speech, self._speech = self._speech, None
         items: list[LiveItem] = []

@@ -1,7 +1,8 @@
 """`perdure demo`: it shows what it promises, leaves nothing behind, and a leak does not pass.
 
 What one whole demo leaves is judged again, then once more with one thing wrong in its home: a line
-that leaked, an entry of the trail that was touched. `test_demo_checks.py` has the other checks.
+that leaked, a result that came twice, an entry of the trail that was touched.
+`test_demo_checks.py` has the other checks.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from typing import Any
 
 import pytest
 
+from gateway.demo.cast import AGENTS, ARCHIVE, CLERK, LEAD, PRINTER, REPORT
 from gateway.demo.evidence import Evidence, Sent, gather_stored
 from gateway.demo.outflow_checks import approval, labels, trail
-from gateway.demo.stage import SECRET, check_home, documents
-from gateway.demo.story import CLERK, LEAD, VISITOR
+from gateway.demo.stage import SECRET, check_home, documents, workspace_of
+from gateway.demo.story_checks import exchange, recall, report, results
 from gateway.demo.verdict import Check
 from perdure.config import load_settings
 from perdure.domain.errors import Conflict, InvalidArgument, NotFound
@@ -72,28 +74,48 @@ async def performed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str,
 
 
 async def test_the_demo_holds_every_promise(performed: tuple[dict[str, Any], Path]) -> None:
-    report, home = performed
-    assert report["held"]
-    assert report["home"] == str(home)
-    assert report["problem"] is None
-    assert report["left_out"] == []
-    figures = [check["figures"] for check in report["checks"]]
-    found = {check["name"]: check["figures"] for check in report["checks"]}
-    assert found["messages"]["sent"] > 10
-    assert found["messages"]["sent_again"] > 5
-    assert found["model_calls"]["cut_by_a_kill"] >= 1
+    told, home = performed
+    assert told["held"]
+    assert told["home"] == str(home)
+    assert told["problem"] is None
+    assert told["left_out"] == []
+    found = {check["name"]: check["figures"] for check in told["checks"]}
+    assert found["messages"]["sent"] > 40
+    assert found["messages"]["sent_again"] > 10
+    assert found["model_calls"]["cut_by_a_kill"] >= 4
     assert found["tool_effects"]["unknown_outcome"] == 1
     assert found["tool_effects"]["safely_run_again"] == 1
-    in_flight = [f["tool_calls_in_flight"] for f in figures if "tool_calls_in_flight" in f]
-    assert in_flight == [0, 2, 0, 0]
-    waiting = [f["waiting_for_a_person"] for f in figures if "waiting_for_a_person" in f]
-    assert waiting == [0, 0, 0, 1]
-    assert found["tool_effects"]["refused"] == 1
+    assert found["tool_effects"]["refused"] == 2
     assert found["labels"]["messages_in_public_channels"] == 1
     assert found["labels"]["refusals_in_the_trail"] > 0
     assert set(found["approval"].values()) == {1}
-    assert found["audit"]["entries"] > 100
+    assert found["audit"]["entries"] > 200
     assert (home / "perdure.db").exists()
+
+
+async def test_the_demo_kills_what_is_at_work(performed: tuple[dict[str, Any], Path]) -> None:
+    kills = [one["figures"] for one in performed[0]["checks"] if one["name"] == "recovery"]
+    assert [kill["model_calls_in_flight"] for kill in kills] >= [3, 2]
+    assert [kill["tool_calls_in_flight"] for kill in kills] == [2, 1]
+    assert [kill["waiting_for_a_person"] for kill in kills] == [0, 1]
+
+
+async def test_the_demo_shows_what_became_of_every_run(
+    performed: tuple[dict[str, Any], Path],
+) -> None:
+    told, home = performed
+    runs = [(run["document"], run["state"]) for run in told["runs"]]
+    assert sorted(runs) == [
+        ("delegation", "completed"),
+        ("delegation", "killed"),
+        ("failures", "completed"),
+        ("security", "completed"),
+        ("security", "killed"),
+    ]
+    happened = [what for run in told["runs"] for what in run["happened"]]
+    assert any("not paid again" in what for what in happened)
+    assert (workspace_of(home) / REPORT).read_text() == told["report"]
+    assert "{{" not in told["report"]
 
 
 @pytest.fixture
@@ -107,7 +129,7 @@ async def outflow(home: Path) -> Evidence:
     settings = load_settings(home, {})
     store = await Store.open(settings.store_url)
     try:
-        sent = [Sent(session_key=key, message_id="", text="") for key in (LEAD, VISITOR, CLERK)]
+        sent = [Sent(session_key=key, message_id="", text="") for key in AGENTS]
         return await gather_stored(store, settings, sent, SECRET)
     finally:
         await store.close()
@@ -115,7 +137,8 @@ async def outflow(home: Path) -> Evidence:
 
 def outflow_checks(evidence: Evidence) -> dict[str, Check]:
     (asked,) = evidence.outflow.approvals
-    checks = (labels(evidence), approval(evidence, asked), trail(evidence))
+    judged = (labels, trail, results, report, exchange, recall)
+    checks = [approval(evidence, asked), *(judge(evidence) for judge in judged)]
     return {check.name: check for check in checks}
 
 
@@ -149,6 +172,24 @@ def another_anchor(home: Path) -> None:
     (home / "audit" / "head").unlink()
 
 
+def lost_report(home: Path) -> None:
+    (workspace_of(home) / REPORT).write_text("All is well.")
+
+
+def touched_results(home: Path) -> None:
+    for path in (workspace_of(home) / "subagent-results").iterdir():
+        path.write_text(path.read_text() + " Not so.")
+
+
+_RESULT = f"session_key = '{LEAD}' AND id LIKE 'result_%'"
+_DOUBLED = f"""UPDATE messages SET from_session =
+(SELECT from_session FROM messages WHERE {_RESULT} LIMIT 1)
+WHERE session_key = '{LEAD}' AND role = 'user' AND turn = 1"""
+_LOST = f"DELETE FROM messages WHERE {_RESULT} AND text LIKE '%completed%'"
+_ALLOWED = f"""UPDATE messages SET text = '{{"status": "replied"}}'
+WHERE session_key = '{PRINTER}' AND tool_name = 'sessions_send'"""
+_REWRITTEN = f"UPDATE messages SET text = 'I said so.' WHERE session_key = '{ARCHIVE}' AND seq = 1"
+_TORN = f"DELETE FROM summaries WHERE session_key = '{ARCHIVE}' AND depth = 0 AND first_seq = 1"
 _MISLABELLED = f"UPDATE messages SET label = 'PUBLIC' WHERE session_key = '{CLERK}'"
 _OUTBOX = f"""UPDATE events SET payload = '{json.dumps({"text": SECRET})}' WHERE id = 9"""
 _ANSWERED = f"""UPDATE messages SET label = 'RESTRICTED' WHERE session_key = '{CLERK}'
@@ -178,9 +219,16 @@ _EDITED = "UPDATE audit SET decision = 'ALLOW' WHERE decision = 'BLOCK'"
         ("audit", statement("DELETE FROM audit WHERE seq = 50"), "faults", 1),
         ("audit", statement("DELETE FROM audit WHERE seq > 150"), "faults", 1),
         ("audit", another_anchor, "faults", 1),
+        ("results", statement(_LOST), "lost", 3),
+        ("results", statement(_DOUBLED), "doubled", 1),
+        ("results", touched_results, "kept_word_for_word", 0),
+        ("report", lost_report, "found_once", 0),
+        ("exchange", statement(_ALLOWED), "waits_that_closed_a_ring", 0),
+        ("recall", statement(_REWRITTEN), "handed_back_exactly", 0),
+        ("recall", statement(_TORN), "faults_of_the_summaries", 1),
     ],
 )
-async def test_a_leak_or_a_spoiled_trail_is_found(
+async def test_what_was_spoiled_is_found(
     home: Path, name: str, spoil: Callable[[Path], None], figure: str, value: int
 ) -> None:
     spoil(home)

@@ -20,7 +20,7 @@ from perdure.store.clock import now
 from perdure.store.tables import messages
 from tests.support.stack import Stack, fresh_key
 
-#: What is judged of any session; the rest is about the demo's own two.
+#: What is judged of any session; the rest is about the demo's own.
 GENERAL = ("messages", "order", "turns", "model_calls", "tool_effects", "agreement", "no_text")
 
 
@@ -117,7 +117,8 @@ def _restarted(evidence: Evidence) -> Evidence:
 
 
 def _miscounted(evidence: Evidence) -> Evidence:
-    return evidence.model_copy(update={"tokens": evidence.tokens + 1})
+    tokens = {key: counted + 1 for key, counted in evidence.tokens.items()}
+    return evidence.model_copy(update={"tokens": tokens})
 
 
 def _repeated_silently(evidence: Evidence) -> Evidence:
@@ -150,13 +151,15 @@ def _swapped(evidence: Evidence) -> Evidence:
 
 
 def _told_in_the_history(evidence: Evidence) -> Evidence:
-    run = evidence.runs[0]
+    (history, *_) = evidence.histories
     text = json.dumps({"text": "… words of the first file …"}).encode()
-    return evidence.model_copy(update={"runs": (run.model_copy(update={"raw": run.raw + text}),)})
+    changed = history.model_copy(update={"raw": history.raw + text})
+    return evidence.model_copy(update={"histories": (changed,)})
 
 
 def _blind(evidence: Evidence) -> Evidence:
-    return evidence.model_copy(update={"runs": (evidence.runs[0].model_copy(update={"raw": b""}),)})
+    history = evidence.histories[0].model_copy(update={"raw": b""})
+    return evidence.model_copy(update={"histories": (history,)})
 
 
 def _one_step_less(evidence: Evidence) -> Evidence:
@@ -189,7 +192,7 @@ async def test_a_broken_promise_is_found(
 
 async def test_a_kill_after_which_nothing_goes_on_is_not_a_recovery(evidence: Evidence) -> None:
     end = datetime.now(UTC)
-    kill = Kill(what="the worker", began=end, ended=end)
+    kill = Kill(what="the worker", began=end, ended=end, session_keys=())
     found = verdict(evidence.model_copy(update={"kills": (kill,)}), "recovery")
     assert not found.held
     assert found.figures["seconds_until_anyone_was_served"] is None

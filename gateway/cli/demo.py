@@ -108,5 +108,5 @@ async def _perform(settings: Settings, as_json: bool) -> Report:
 
 def _document(report: Report, home: Path | None) -> dict[str, Any]:
     """What `demo --json` prints; `home` is null when it was removed."""
-    document = report.model_dump(mode="json", exclude={"transcript", "home"})
+    document = report.model_dump(mode="json", exclude={"home"})
     return {"held": report.held, "home": None if home is None else str(home), **document}

@@ -52,6 +52,9 @@ _MARKS = {
     ToolStatus.ERROR: ("✗", BAD),
     ToolStatus.UNKNOWN: ("?", WARN),
 }
+#: Where a tool call is: its turn, its step, its number.
+_Place = tuple[int, int, int]
+
 #: Columns kept free after a tool call for its mark and its time.
 _ROOM = 16
 
@@ -69,11 +72,13 @@ class TurnView:
         self._tail: str | None = None
         self._at_start = True
         #: The call whose line is open at the bottom of the screen, or that something is awaited.
-        self._open: tuple[int, int] | bool = False
-        self._calls: dict[tuple[int, int], str] = {}
+        self._open: _Place | bool = False
+        self._calls: dict[_Place, str] = {}
         self._asides: list[tuple[str, Style]] = []
-        #: When the person sent, or the turn began; None between two turns.
-        self._began: float | None = None
+        #: When the person sent what no turn has taken yet, and when each turn under way began: a
+        #: session that waits for another one answers it in a turn of its own, beside.
+        self._sent: float | None = None
+        self._began: dict[int, float] = {}
 
     def show(self, item: LiveItem) -> None:
         """Write one item."""
@@ -81,7 +86,8 @@ class TurnView:
             self._tell_asides()
         match item:
             case TurnStarted():
-                self._began = self._began or time.monotonic()
+                self._began[item.turn] = self._sent or time.monotonic()
+                self._sent = None
                 self._tail = None
                 self.wait("thinking…")
             case TextDelta():
@@ -114,7 +120,7 @@ class TurnView:
 
     def echo(self, text: str) -> None:
         """What the person said."""
-        self._began = time.monotonic()
+        self._sent = time.monotonic()
         self.end_line()
         self._tail = None
         first, *rest = printable(text).split("\n")
@@ -198,13 +204,15 @@ class TurnView:
         # A line that wraps could not be written over.
         room = max(20, self._console.width - _ROOM)
         line = line if cell_len(line) <= room else set_cell_size(line, room - 1) + "…"
-        self._calls[item.step, item.call] = line
+        place = (item.turn, item.step, item.call)
+        self._calls[place] = line
         self._write(f"→ {line}", TOOL)
-        self._open = (item.step, item.call)
+        self._open = place
 
     def _tool_ended(self, item: ToolEnded) -> None:
-        line = self._calls.pop((item.step, item.call), printable(item.tool))
-        if self._open == (item.step, item.call) and self._console.is_terminal:
+        place = (item.turn, item.step, item.call)
+        line = self._calls.pop(place, printable(item.tool))
+        if self._open == place and self._console.is_terminal:
             self._console.file.write("\r\x1b[2K")
             self._open = False
         else:
@@ -216,18 +224,18 @@ class TurnView:
         if item.error:
             self._write(f"  {one_line(item.error, 300)}", style)
             self.end_line()
-        if not self._calls:
+        if not any(turn == item.turn for turn, _, _ in self._calls):
             self.wait("thinking…")
 
     def _turn_ended(self, result: TurnResult) -> None:
         self.end_line()
         self._tail = None
-        self._calls.clear()
+        self._calls = {at: line for at, line in self._calls.items() if at[0] != result.turn}
         if result.state is TurnState.INTERRUPTED:
             self.note("■ interrupted", WARN)
         elif result.error is not None:
             self.note(f"✗ {result.error.get('message')} {result.error.get('hint', '')}", BAD)
-        took = None if self._began is None else time.monotonic() - self._began
-        self._began = None
+        began = self._began.pop(result.turn, None)
+        took = None if began is None else time.monotonic() - began
         self.note(figures(result, took))
         self._write("\n")

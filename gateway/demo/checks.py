@@ -11,18 +11,22 @@ from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
 
+from gateway.demo.cast import ARCHIVE, LEAD
 from gateway.demo.evidence import Evidence, Kill, times_of
 from gateway.demo.lines import lines_of, stands_in
 from gateway.demo.outflow_checks import approval, labels, trail
-from gateway.demo.story import LEAD, VISITOR
+from gateway.demo.story_checks import exchange, recall, report, results
 from gateway.demo.verdict import Check, Figures, verdict
 from perdure.domain.messages import Role
+from perdure.domain.runs import EndReason
 from perdure.domain.states import EventKind, ToolStatus, TurnState
 
-#: What a turn may take of Temporal's history, on average, all that comes of kills and of messages
-#: sent again included: 2.5 KB, and 4 MB for 400 turns with tools.
-PLAIN_TURN_BYTES = 2_500
-TOOL_TURN_BYTES = 10_000
+#: What a turn and a step may take of Temporal's history, on average, all that comes of kills, waits
+#: and messages sent again included: 2.5 KB for a plain turn, and 500 bytes for its share of
+#: summaries, which a window as small as the archive's makes every few turns; 4 MB for 400 turns
+#: with tools, of two steps each.
+PLAIN_TURN_BYTES = 3_000
+TOOL_STEP_BYTES = 5_000
 
 
 def examine(evidence: Evidence) -> tuple[Check, ...]:
@@ -37,6 +41,9 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
         _agreement(evidence),
         _history(evidence),
         _no_text(evidence),
+        results(evidence),
+        *((report(evidence), exchange(evidence)) if evidence.rehearsed else ()),
+        recall(evidence),
         labels(evidence),
         *(approval(evidence, each) for each in evidence.outflow.approvals),
         trail(evidence),
@@ -46,6 +53,7 @@ def examine(evidence: Evidence) -> tuple[Check, ...]:
 def _messages(evidence: Evidence) -> Check:
     asked = Counter((each.session_key, each.text) for each in evidence.sent)
     sent = {(each.session_key, each.message_id) for each in evidence.sent}
+    asked_of = {each.session_key for each in evidence.sent}
     answers = {(said.session_key, said.id) for said in evidence.said if said.role is Role.ASSISTANT}
     taken = Counter((turn.session_key, turn.message_id) for turn in evidence.turns)
     answered = {
@@ -58,7 +66,11 @@ def _messages(evidence: Evidence) -> Check:
         for said in evidence.said
         if said.role is Role.ASSISTANT and not said.tool_calls
     )
-    heard = Counter((s.session_key, s.text) for s in evidence.said if s.role is Role.USER)
+    heard = Counter(
+        (said.session_key, said.text)
+        for said in evidence.said
+        if said.role is Role.USER and said.from_session is None and said.session_key in asked_of
+    )
     doubled = (
         sum(count - 1 for count in taken.values())
         + sum(count - 1 for count in last_words.values())
@@ -98,14 +110,20 @@ def _order(evidence: Evidence) -> Check:
 
 
 def _turns(evidence: Evidence) -> Check:
-    states = Counter(turn.state for turn in evidence.turns)
-    completed = states[TurnState.COMPLETED]
-    others = len(evidence.turns) - completed
+    killed = {
+        run.session_key for run in evidence.delegation.runs if run.end_reason is EndReason.KILLED
+    }
+    completed = sum(turn.state is TurnState.COMPLETED for turn in evidence.turns)
+    stopped = sum(
+        turn.state is TurnState.INTERRUPTED and turn.session_key in killed
+        for turn in evidence.turns
+    )
+    others = len(evidence.turns) - completed - stopped
     return verdict(
         "turns",
-        "Every turn comes to its answer, whatever was killed during it",
+        "Every turn comes to its answer, unless somebody stopped it",
         bool(completed) and not others,
-        {"completed": completed, "failed_or_unfinished": others},
+        {"completed": completed, "stopped": stopped, "failed_or_unfinished": others},
     )
 
 
@@ -125,7 +143,7 @@ def _model_calls(evidence: Evidence) -> Check:
         "reused": sum(step.reused for step in evidence.steps),
         "begun_again_without_cause": without_cause,
         "paid_twice": again + sum(count - 1 for count in answers.values()),
-        "tokens_miscounted": abs(evidence.tokens - sum(s.tokens for s in evidence.steps)),
+        "tokens_miscounted": _miscounted(evidence),
     }
     return verdict(
         "model_calls",
@@ -133,6 +151,19 @@ def _model_calls(evidence: Evidence) -> Check:
         committed == len(evidence.steps) > 0
         and not any((figures["paid_twice"], without_cause, figures["tokens_miscounted"])),
         figures,
+    )
+
+
+def _miscounted(evidence: Evidence) -> int:
+    """By how much sessions have counted other tokens than their steps; summaries are paid beside
+    the steps."""
+    taken: Counter[str] = Counter()
+    for step in evidence.steps:
+        taken[step.session_key] += step.tokens
+    return sum(
+        abs(counted - taken[key])
+        for key, counted in evidence.tokens.items()
+        if key not in evidence.summarised
     )
 
 
@@ -194,32 +225,37 @@ def _recovery(evidence: Evidence, kill: Kill) -> Check:
     tools = _in_flight(evidence, kill, EventKind.TOOL_STARTED, EventKind.TOOL_COMPLETED)
     asked = _in_flight(evidence, kill, EventKind.APPROVAL_REQUESTED, EventKind.APPROVAL_DECIDED)
     served = _seconds_until(evidence, kill.ended, lambda key: True)
-    went_on = _seconds_until(evidence, kill.ended, lambda key: key == kill.session_key)
+    cut = {*calls, *tools, *asked}
+    each = [_seconds_until(evidence, kill.ended, key.__eq__) for key in cut]
+    went_on = [seconds for seconds in each if seconds is not None]
     return verdict(
         "recovery",
         f"Killed: {kill.what}",
-        calls + tools + asked > 0 and served is not None and went_on is not None,
+        bool(cut) and served is not None and len(went_on) == len(cut),
         {
-            "model_calls_in_flight": calls,
-            "tool_calls_in_flight": tools,
-            "waiting_for_a_person": asked,
+            "sessions_cut": len(cut),
+            "model_calls_in_flight": len(calls),
+            "tool_calls_in_flight": len(tools),
+            "waiting_for_a_person": len(asked),
             "seconds_until_anyone_was_served": served,
-            "until_this_session_went_on": went_on,
+            "until_all_of_them_went_on": max(went_on, default=None),
         },
     )
 
 
-def _in_flight(evidence: Evidence, kill: Kill, started: EventKind, completed: EventKind) -> int:
-    """Calls of the session it was meant for that had begun at a kill and were not over."""
+def _in_flight(
+    evidence: Evidence, kill: Kill, started: EventKind, completed: EventKind
+) -> list[str]:
+    """For each call that had begun at a kill and was not over, its session, of those at work."""
 
-    def places(kind: EventKind) -> set[tuple[object, ...]]:
+    def places(kind: EventKind) -> set[tuple[str, object, object, object]]:
         return {
-            (event.turn, event.step, event.payload.get("call"))
+            (event.session_key, event.turn, event.step, event.payload.get("call"))
             for event in times_of(evidence, kind)
-            if event.session_key == kill.session_key and event.at <= kill.began
+            if event.session_key in kill.session_keys and event.at <= kill.began
         }
 
-    return len(places(started) - places(completed))
+    return [place[0] for place in places(started) - places(completed)]
 
 
 def _seconds_until(
@@ -238,7 +274,7 @@ def _seconds_until(
 
 
 def _agreement(evidence: Evidence) -> Check:
-    scheduled = sum(run.model_steps for run in evidence.runs)
+    scheduled = sum(history.model_steps for history in evidence.histories)
     return verdict(
         "agreement",
         "Temporal's history and the store tell the same steps",
@@ -248,20 +284,28 @@ def _agreement(evidence: Evidence) -> Check:
 
 
 def _history(evidence: Evidence) -> Check:
-    figures: Figures = {}
-    held = True
-    for session_key, kind, budget in (
-        (VISITOR, "a_turn_without_tools", PLAIN_TURN_BYTES),
-        (LEAD, "a_turn_with_tools", TOOL_TURN_BYTES),
-    ):
-        turns = sum(turn.session_key == session_key for turn in evidence.turns)
-        runs = [run for run in evidence.runs if run.session_key == session_key]
-        events, size = sum(run.events for run in runs), sum(run.size for run in runs)
-        figures[f"events_of_{kind}"] = _ratio(events, turns)
-        figures[f"bytes_of_{kind}"] = _ratio(size, turns)
-        held = held and 0 < size <= budget * turns
-    figures["bytes_of_text_in_the_store"] = sum(len(said.text.encode()) for said in evidence.said)
-    return verdict("history", "Temporal's history stays small, whatever was killed", held, figures)
+    turns = sum(turn.session_key == ARCHIVE for turn in evidence.turns)
+    steps = sum(step.session_key == LEAD for step in evidence.steps)
+    plain_events, plain_bytes = _size(evidence, ARCHIVE)
+    tool_events, tool_bytes = _size(evidence, LEAD)
+    return verdict(
+        "history",
+        "Temporal's history stays small, whatever was killed",
+        0 < plain_bytes <= PLAIN_TURN_BYTES * turns and 0 < tool_bytes <= TOOL_STEP_BYTES * steps,
+        {
+            "events_of_a_plain_turn": _ratio(plain_events, turns),
+            "bytes_of_it": _ratio(plain_bytes, turns),
+            "events_of_a_step_with_tools": _ratio(tool_events, steps),
+            "bytes_of_that": _ratio(tool_bytes, steps),
+            "bytes_of_text_in_the_store": sum(len(said.text.encode()) for said in evidence.said),
+        },
+    )
+
+
+def _size(evidence: Evidence, session_key: str) -> tuple[int, int]:
+    """Events and bytes of a session's history."""
+    found = [each for each in evidence.histories if each.session_key == session_key]
+    return sum(each.events for each in found), sum(each.size for each in found)
 
 
 def _ratio(total: int, count: int) -> float | None:
@@ -269,7 +313,7 @@ def _ratio(total: int, count: int) -> float | None:
 
 
 def _no_text(evidence: Evidence) -> Check:
-    history = b"\n".join(run.raw for run in evidence.runs)
+    history = b"\n".join(each.raw for each in evidence.histories)
     pieces = {piece for said in evidence.said for piece in lines_of(said.text)}
     for said in evidence.said:
         for call in said.tool_calls:

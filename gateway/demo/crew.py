@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Protocol
@@ -17,7 +17,6 @@ from typing import Protocol
 from gateway.client import SessionClient
 from gateway.demo.evidence import Kill
 from gateway.demo.ledger import Ledger
-from gateway.demo.story import LEAD
 from gateway.live import LiveItem, LiveSession
 from gateway.local import Stack, StackInfo
 from perdure.domain.errors import TimedOut, Unavailable
@@ -37,11 +36,15 @@ class Narrator(Protocol):
     def note(self, text: str) -> None:
         """Something happened beside the conversation."""
 
-    def asked(self, text: str) -> None:
-        """The agent of the chapter takes this message; what it does follows as items."""
+    def asked(self, session_key: str, text: str, sender: str | None) -> None:
+        """A session takes this message; what it does follows as items. `sender` is the session
+        that it came from, None for a person."""
 
-    def item(self, item: LiveItem) -> None:
-        """The agent did something."""
+    def item(self, session_key: str, item: LiveItem) -> None:
+        """Something happened in a session that is shown."""
+
+    def beside(self, name: str, item: LiveItem) -> None:
+        """Somebody who is called `name` did something meanwhile."""
 
 
 class Crew:
@@ -61,28 +64,44 @@ class Crew:
         #: Set for a message when the end of its turn was told to the narrator.
         self._told: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
-    async def watch(self, session_key: str) -> None:
-        """Tell the narrator what happens in a session, for ever."""
-        async with LiveSession(self.client.store, session_key, after=0) as live:
+    # Watching --------------------------------------------------------------------------------
+
+    async def watch(self, session_key: str, *, after: int = 0) -> None:
+        """Tell the narrator what happens in a session from a cursor on, for ever."""
+        async with LiveSession(self.client.store, session_key, after=after) as live:
             async for item in live:
                 if item.type == "turn_started":
-                    self.tell.asked(self.ledger.text_of(item.message_id))
-                self.tell.item(item)
+                    await self._tell_message(session_key, item.message_id)
+                self.tell.item(session_key, item)
                 if item.type == "turn_ended":
                     self._told[item.result.message_id].set()
 
-    async def say(self, text: str, session_key: str = LEAD) -> str:
+    async def watch_beside(self, session_key: str, name: str) -> None:
+        """Tell the narrator in short what happens in a session, for ever."""
+        async with LiveSession(self.client.store, session_key, after=0) as live:
+            async for item in live:
+                self.tell.beside(name, item)
+
+    async def _tell_message(self, session_key: str, message_id: str) -> None:
+        message = await self.client.store.transcript.message(session_key, message_id)
+        if message is not None:
+            self.tell.asked(session_key, message.text, message.from_session)
+
+    # Saying ----------------------------------------------------------------------------------
+
+    async def say(self, text: str, session_key: str) -> str:
         """Send an agent a task, and once more, as if the first had gone unheard."""
         message_id = await self.ledger.send(session_key, text)
         return await self.ledger.send(session_key, text, message_id)
 
-    async def answered(self, message_id: str, session_key: str = LEAD) -> None:
-        """Wait until a message is answered, and the answer told."""
+    async def answered(self, message_id: str, session_key: str, *, told: bool = True) -> None:
+        """Wait until a message is answered, and the answer told if the session is watched."""
         async with self.patience(f"there was no answer to {message_id}"):
             await self.client.wait(session_key, message_id)
-            await self._told[message_id].wait()
+            if told:
+                await self._told[message_id].wait()
 
-    async def turn_of(self, message_id: str, session_key: str = LEAD) -> int:
+    async def turn_of(self, message_id: str, session_key: str) -> int:
         """The turn that takes a message, once it does."""
         started = await self._first(
             session_key,
@@ -92,18 +111,16 @@ class Crew:
         assert started.turn is not None, "the start of a turn names it"
         return started.turn
 
-    async def event(self, kind: EventKind, *, turn: int) -> Event:
-        """The first event of a kind in a turn of the lead session."""
-        return await self._first(
-            LEAD, lambda e: e.kind is kind and e.turn == turn, f"there was no {kind} of turn {turn}"
-        )
-
-    async def event_or_end(self, kind: EventKind, *, session_key: str, turn: int) -> Event | None:
-        """The first event of a kind in a turn; None when the turn ends without one."""
-        wanted = {kind} | TURN_ENDS
+    async def event_or_end(
+        self, kind: EventKind, *, session_key: str, turn: int, step: int = 1
+    ) -> Event | None:
+        """The first event of a kind in a turn, from a step on; None when the turn ends without."""
         found = await self._first(
             session_key,
-            lambda e: e.turn == turn and e.kind in wanted,
+            lambda e: (
+                e.turn == turn
+                and (e.kind in TURN_ENDS or (e.kind is kind and (e.step or 0) >= step))
+            ),
             f"neither {kind} nor the end of turn {turn} came",
         )
         return found if found.kind is kind else None
@@ -133,13 +150,15 @@ class Crew:
         except TimeoutError:
             raise TimedOut(f"Within {self._patience:g} s {otherwise}.") from None
 
+    # Killing ---------------------------------------------------------------------------------
+
     @property
     def worker(self) -> int | None:
         """The worker's process, while there is one."""
         return next(iter(self.stack.info.pids.workers), None)
 
-    def strike(self, pid: int | None) -> None:
-        """SIGKILL.
+    def strike(self, pid: int | None, whom: str) -> datetime:
+        """SIGKILL, and tell it; when it was.
 
         Raises:
             Unavailable: when there is nothing to kill.
@@ -147,11 +166,15 @@ class Crew:
         if pid is None:
             raise Unavailable("The process that was to be killed does not run.")
         os.kill(pid, signal.SIGKILL)
+        self.tell.note(f"✗ SIGKILL for {whom}")
+        return datetime.now(UTC)
 
-    def kill_worker(self, how: str, session_key: str = LEAD) -> None:
-        """Strike the worker, note it and tell it; `how` says when, and whose work it cut."""
-        self.strike(self.worker)
-        now = datetime.now(UTC)
-        what = f"the worker, {how}"
-        self.kills.append(Kill(what=what, began=now, ended=now, session_key=session_key))
-        self.tell.note(f"✗ SIGKILL for {what}")
+    def killed(self, what: str, began: datetime, ended: datetime, cut: Sequence[str]) -> None:
+        """Note who was killed, and the sessions whose work was cut."""
+        self.kills.append(Kill(what=what, began=began, ended=ended, session_keys=tuple(cut)))
+
+
+async def moment(event: Event, seconds: float) -> None:
+    """Wait until `seconds` after an event."""
+    passed = (datetime.now(UTC) - event.at).total_seconds()
+    await asyncio.sleep(max(0.0, seconds - passed))

@@ -7,31 +7,27 @@ Invariant: it never mends what it killed: that is the stack's supervisor's work,
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from datetime import UTC, datetime
+from collections.abc import Coroutine
+from typing import Any
 
 from temporalio.service import RPCError
 
 from activities.post import workflow_id
 from gateway.client import SessionClient
-from gateway.demo import secret
+from gateway.demo import outage, settling, telling
+from gateway.demo.cast import AGENTS, CLERK, EDITOR, LEAD, PRINTER
 from gateway.demo.crew import Crew, Narrator
-from gateway.demo.evidence import Evidence, Kill, gather
-from gateway.demo.stage import AGENT, SECRET, workspace_of
-from gateway.demo.story import CLERK, LEAD, VISITOR, story_for
+from gateway.demo.delegating import Delegating
+from gateway.demo.dictating import Dictation
+from gateway.demo.evidence import Evidence, gather
+from gateway.demo.stage import SECRET, dictation, story_for, workspace_of
 from gateway.demo.tools import posted
 from gateway.local import Stack
 from gateway.local.readiness import until
 from perdure.config import Settings
 from perdure.domain.errors import PerdureError
-from perdure.domain.states import EventKind, TurnState
-from perdure.store.outbox import Event
 from perdure.tools import Effect
 from perdure.tools.catalogue import select
-
-#: Every so many of the visitor's questions is sent a second time, as by a client that never heard
-#: that the first one came through.
-_SENT_AGAIN = 3
 
 
 class Director:
@@ -40,13 +36,13 @@ class Director:
     def __init__(
         self, settings: Settings, stack: Stack, client: SessionClient, narrator: Narrator
     ) -> None:
-        agent = settings.agent(AGENT)
-        self._story = story_for(agent.models)
-        self._specs = select(agent.tools).specs
+        self._story = story_for(settings)
+        self._specs = select(settings.agent(AGENTS[LEAD]).tools).specs
         self._workspace = workspace_of(settings.home)
         self._client = client
         self._crew = Crew(stack, client, narrator, self._story.patience)
-        self._enough = asyncio.Event()
+        self._delegating = Delegating(self._crew, self._story, self._workspace)
+        self._dictation = Dictation(self._crew, self._story, dictation())
 
     @property
     def left_out(self) -> list[str]:
@@ -55,23 +51,31 @@ class Director:
 
     async def direct(self) -> str | None:
         """Tell the story; why it did not come to its end, or None."""
-        watching = [asyncio.create_task(self._crew.watch(key)) for key in (LEAD, CLERK)]
-        visiting = asyncio.create_task(self._visit())
+        beside: list[Coroutine[Any, Any, None]] = [
+            *(self._crew.watch(key) for key in (LEAD, CLERK)),
+            *(self._crew.watch_beside(key, key.partition(":")[2]) for key in (EDITOR, PRINTER)),
+            self._delegating.watch(),
+        ]
+        tasks = [asyncio.create_task(each) for each in beside]
+        dictating = asyncio.create_task(self._dictation.go_on())
         problem = None
         try:
             await self._tell()
-            self._enough.set()
-            # What the visitor is sending just now is sent to the end: it stands in the ledger.
-            await visiting
+            # What is being dictated just now is sent to the end: it stands in the ledger.
+            self._dictation.stop()
+            await dictating
+            self._crew.tell.chapter("What was said first is asked for last")
+            await self._dictation.recall()
             await self._settle()
         except (PerdureError, RPCError) as error:
             problem = str(error)
         finally:
-            for task in (visiting, *watching):
+            for task in (dictating, *tasks):
                 task.cancel()
-            await asyncio.gather(visiting, *watching, return_exceptions=True)
-        for task in (visiting, *watching):
-            if problem is None and not task.cancelled():
+            await asyncio.gather(dictating, *tasks, return_exceptions=True)
+        for task in (dictating, *tasks):
+            # Whoever watches and breaks is the cause of whatever came to no end.
+            if not task.cancelled():
                 task.result()
         return problem
 
@@ -84,115 +88,40 @@ class Director:
             notices=posted(self._workspace),
             once=[name for name, spec in self._specs.items() if spec.effect is Effect.ONCE],
             secret=SECRET,
+            rehearsed=self._story.settling is not None,
         )
-
-    # The story -------------------------------------------------------------------------------
 
     async def _tell(self) -> None:
-        story, crew = self._story, self._crew
-        crew.tell.chapter("The agent looks around and writes a guide")
-        await crew.answered(await crew.say(story.look))
-        await crew.answered(await crew.say(story.guide))
+        crew, story, delegating = self._crew, self._story, self._delegating
+        crew.tell.chapter("A lead has three researchers, and the worker dies under all of them")
+        await delegating.spawn()
+        await self._dictation.tell()
 
-        crew.tell.chapter("The worker is killed in the middle of a model call")
-        reading = await crew.say(story.reading)
-        await self._cut_model_call(await crew.turn_of(reading))
-        await crew.answered(reading)
-        await self._tell_of_visitor()
+        crew.tell.chapter("An agent that knows a secret may not tell it, and a person is asked")
+        await telling.refuse(crew, story)
+        asked, approval = await telling.ask(crew, story)
 
-        crew.tell.chapter("The worker is killed in the middle of two tool calls")
-        notice = await crew.say(story.notice)
-        await self._cut_tools(notice)
-        await crew.answered(notice)
-        await self._tell_of_visitor()
+        crew.tell.chapter("One run is steered, one is killed and spawned anew; then Temporal dies")
 
-        crew.tell.chapter("Temporal is killed in the middle of a model call")
-        answer = await crew.say(story.answer)
-        await self._cut_everything(await crew.turn_of(answer))
-        last = await crew.say(story.last)
-        await crew.answered(answer)
-        await crew.answered(last)
-        await self._tell_of_visitor()
+        async def at_work() -> tuple[str, ...]:
+            return (LEAD, CLERK, *await delegating.under_way())
 
-        crew.tell.chapter("An agent that knows a secret may not tell it, and a person decides")
-        await secret.play(crew, story)
-        await self._tell_of_visitor()
+        report = await delegating.redirect()
+        fatal = await delegating.spawned_anew(report) if report is not None else None
+        if fatal is not None:
+            await outage.strike(crew, story, fatal, at_work)
+        if approval is not None:
+            await telling.decide(crew, approval)
+        await crew.answered(asked, CLERK)
+        if report is not None:
+            await crew.answered(report, LEAD)
+        await self._dictation.tell()
 
-    async def _cut_model_call(self, turn: int) -> None:
-        call = await self._crew.event(EventKind.STEP_STARTED, turn=turn)
-        await _moment(call, self._story.kill_after)
-        self._crew.kill_worker("in the middle of a model call")
-
-    async def _cut_tools(self, message_id: str) -> None:
-        """Kill the worker when the notice is posted and its tool has not reported yet."""
-        before = len(posted(self._workspace))
-        async with self._crew.patience("no notice was posted"):
-            while len(posted(self._workspace)) == before:
-                turn = await self._client.store.transcript.turn_of(LEAD, message_id)
-                if turn is not None and turn.state is not TurnState.RUNNING:
-                    self._crew.left_out.append("the kill during a tool: the model did not call it")
-                    return
-                await asyncio.sleep(0.05)
-        self._crew.tell.note("the notice is on the board, and its tool has not reported yet")
-        await asyncio.sleep(0.5)
-        self._crew.kill_worker("between a tool's effect and its report")
-
-    async def _cut_everything(self, turn: int) -> None:
-        """Kill Temporal in a model call, and the worker when it has nobody to report it to."""
-        call = await self._crew.event(EventKind.STEP_STARTED, turn=turn)
-        await _moment(call, self._story.outage_after)
-        began = datetime.now(UTC)
-        server = self._crew.stack.info.pids.temporal
-        self._crew.strike(server)
-        self._crew.tell.note("✗ SIGKILL for Temporal, in the middle of a model call")
-        struck = datetime.now(UTC)
-        committed = asyncio.create_task(self._crew.event(EventKind.STEP_COMPLETED, turn=turn))
-        back = asyncio.create_task(self._temporal_is_back(server))
-        done, _ = await asyncio.wait({committed, back}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (committed, back):
-            task.cancel()
-        await asyncio.gather(committed, back, return_exceptions=True)
-        what = "Temporal, in the middle of a model call"
-        if committed in done:
-            told = "the answer is in the store: it can be read while Temporal is down"
-            self._crew.tell.note(told)
-            self._crew.strike(self._crew.worker)
-            self._crew.tell.note("✗ SIGKILL for the worker, before it can report the answer")
-            what = "Temporal in a model call, then the worker before it could report the answer"
-            struck = datetime.now(UTC)
-        self._crew.kills.append(Kill(what=what, began=began, ended=struck))
-
-    async def _temporal_is_back(self, killed: int | None) -> None:
-        async with self._crew.patience("Temporal did not come back"):
-            await until(lambda: self._serves(killed))
-
-    async def _serves(self, killed: int | None) -> bool:
-        if self._crew.stack.info.pids.temporal in (None, killed):
-            return False
-        try:
-            return await self._client.temporal.service_client.check_health()
-        except RPCError:
-            return False
-
-    async def _visit(self) -> None:
-        """Ask one question after the other, whatever is down just now."""
-        number = 0
-        while not self._enough.is_set():
-            number += 1
-            question = self._story.question_of(number)
-            message_id = await self._crew.ledger.send(VISITOR, question)
-            if number % _SENT_AGAIN == 0:
-                await self._crew.ledger.send(VISITOR, question, message_id)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._enough.wait(), self._story.pause)
-
-    async def _tell_of_visitor(self) -> None:
-        asked = sum(each.session_key == VISITOR for each in self._crew.ledger.sent)
-        status = await self._client.status(VISITOR)
-        self._crew.tell.note(
-            f"meanwhile in another session, {VISITOR}: {asked} questions asked, "
-            f"{status.turns} turns begun"
-        )
+        if story.settling is None:
+            crew.left_out.append("the exchange of agents: it needs the rehearsal model")
+            return
+        crew.tell.chapter("Two agents settle a date, and a third would close the ring")
+        await settling.play(crew, story.settling)
 
     async def _settle(self) -> None:
         """Wait until all that was sent is answered, and Temporal's history has caught up."""
@@ -203,14 +132,6 @@ class Director:
 
     async def _idle(self) -> bool:
         """Whether no session does anything, by Temporal's word."""
-        handles = [
-            self._client.temporal.get_workflow_handle(workflow_id(key))
-            for key in (LEAD, VISITOR, CLERK)
-        ]
+        keys = {each.session_key for each in self._crew.ledger.sent}
+        handles = [self._client.temporal.get_workflow_handle(workflow_id(key)) for key in keys]
         return all([(await handle.query("status"))["state"] == "idle" for handle in handles])
-
-
-async def _moment(event: Event, seconds: float) -> None:
-    """Wait until `seconds` after an event."""
-    passed = (datetime.now(UTC) - event.at).total_seconds()
-    await asyncio.sleep(max(0.0, seconds - passed))

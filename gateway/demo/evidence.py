@@ -1,4 +1,4 @@
-"""Evidence: what the store, Temporal's history and the notice board say after the story.
+"""Evidence: what the store, Temporal's history and the workspaces say after the story.
 
 Invariant: facts as they were found, in one consistent view of the store. Judging them is for
 `gateway.demo.checks`.
@@ -14,13 +14,15 @@ from sqlalchemy import Connection, Row, Table, select
 
 from activities.post import workflow_id
 from gateway.client import SessionClient
+from gateway.demo.delegated import Delegation, gather_delegation
 from gateway.demo.outflow import Outflow, gather_outflow
-from gateway.demo.story import LEAD
+from gateway.demo.recollection import Recollection, gather_recollection
 from perdure.config import Settings
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role, ToolCall
 from perdure.domain.states import EventKind, ToolStatus, TurnState
 from perdure.store import Store
+from perdure.store.context_tables import sweeps
 from perdure.store.outbox import Event
 from perdure.store.tables import (
     events,
@@ -51,8 +53,8 @@ class Kill(Frozen):
     what: str
     began: datetime
     ended: datetime
-    #: Whose work it was to cut.
-    session_key: str = LEAD
+    #: The sessions that were at work, or waited.
+    session_keys: tuple[str, ...]
 
 
 class Turn(Frozen):
@@ -106,10 +108,12 @@ class Said(Frozen):
     role: Role
     text: str
     tool_calls: tuple[ToolCall, ...]
+    tool_name: str | None
+    from_session: str | None
     label: Label
 
 
-class Run(Frozen):
+class History(Frozen):
     """A workflow run in Temporal: its history, whole, as the server serialises it."""
 
     session_key: str
@@ -123,6 +127,8 @@ class Run(Frozen):
 class Evidence(Frozen):
     """All that the checks look at."""
 
+    #: Whether it was told by directives, so that what is said is known word for word.
+    rehearsed: bool
     sent: tuple[Sent, ...]
     kills: tuple[Kill, ...]
     turns: tuple[Turn, ...]
@@ -132,15 +138,21 @@ class Evidence(Frozen):
     events: tuple[Event, ...]
     #: Ids that still lie in the mailbox.
     waiting: tuple[str, ...]
-    #: Tokens that the sessions have counted in all.
-    tokens: int
-    runs: tuple[Run, ...]
+    #: Tokens that each session has counted, in steps and for summaries.
+    tokens: dict[str, int]
+    #: The sessions of which there are summaries.
+    summarised: frozenset[str]
+    histories: tuple[History, ...]
     #: For each notice on the board, the key of the call that put it there.
     notices: tuple[str, ...]
     #: Tools whose effect must not be repeated.
     once: frozenset[str]
     #: What left, who agreed to it, and what the audit trail says.
     outflow: Outflow
+    #: What was delegated, and what came of it.
+    delegation: Delegation
+    #: What became of the long conversation.
+    recollection: Recollection
 
 
 async def gather(
@@ -151,14 +163,17 @@ async def gather(
     notices: Sequence[str] = (),
     once: Collection[str] = (),
     secret: str = "",
+    rehearsed: bool = True,
 ) -> Evidence:
     """The evidence of the sessions to which `sent` were sent; `secret` is what must not leave."""
     found = await gather_stored(client.store, client.settings, sent, secret)
-    runs = [run for key in _keys(sent) for run in await _runs(client, key)]
+    keys = {step.session_key for step in found.steps}
+    histories = [history for key in sorted(keys) for history in await _histories(client, key)]
     return found.model_copy(
         update={
+            "rehearsed": rehearsed,
             "kills": tuple(kills),
-            "runs": tuple(runs),
+            "histories": tuple(histories),
             "notices": tuple(notices),
             "once": frozenset(once),
         }
@@ -169,23 +184,24 @@ async def gather_stored(
     store: Store, settings: Settings, sent: Sequence[Sent], secret: str = ""
 ) -> Evidence:
     """What the home alone says, also when nothing runs on it any more."""
-    stored = await store.database.read(_stored, _keys(sent))
+    asked = sorted({each.session_key for each in sent})
+    delegation = await gather_delegation(store, settings, asked)
+    keys = {*asked, *(run.session_key for run in delegation.runs)}
     return Evidence(
+        rehearsed=True,
         sent=tuple(sent),
         kills=(),
-        runs=(),
+        histories=(),
         notices=(),
         once=frozenset(),
         outflow=await gather_outflow(store, settings, secret),
-        **stored,
+        delegation=delegation,
+        recollection=await gather_recollection(store),
+        **await store.database.read(_stored, keys),
     )
 
 
-def _keys(sent: Sequence[Sent]) -> list[str]:
-    return sorted({each.session_key for each in sent})
-
-
-def _stored(connection: Connection, keys: Sequence[str]) -> dict[str, Any]:
+def _stored(connection: Connection, keys: Collection[str]) -> dict[str, Any]:
     def rows(table: Table) -> list[Row[Any]]:
         query = select(table).where(table.c.session_key.in_(keys)).order_by(*table.primary_key)
         return list(connection.execute(query))
@@ -204,7 +220,8 @@ def _stored(connection: Connection, keys: Sequence[str]) -> dict[str, Any]:
         "said": tuple(Said(**_fields(row, Said)) for row in rows(messages)),
         "events": tuple(Event(**dict(row._mapping)) for row in rows(events)),
         "waiting": tuple(row.message_id for row in rows(mailbox)),
-        "tokens": sum(row.input_tokens + row.output_tokens for row in rows(sessions)),
+        "tokens": {row.session_key: row.input_tokens + row.output_tokens for row in rows(sessions)},
+        "summarised": frozenset(row.session_key for row in rows(sweeps)),
     }
 
 
@@ -212,14 +229,14 @@ def _fields(row: Row[Any], model: type[Frozen], *computed: str) -> dict[str, Any
     return {name: row._mapping[name] for name in model.model_fields if name not in computed}
 
 
-async def _runs(client: SessionClient, key: str) -> list[Run]:
+async def _histories(client: SessionClient, key: str) -> list[History]:
     found = []
     async for run in client.temporal.list_workflows(f"WorkflowId = '{workflow_id(key)}'"):
         handle = client.temporal.get_workflow_handle(run.id, run_id=run.run_id)
         history = (await handle.fetch_history()).events
         info = (await handle.describe()).raw_description.workflow_execution_info
         found.append(
-            Run(
+            History(
                 session_key=key,
                 events=len(history),
                 size=info.history_size_bytes,

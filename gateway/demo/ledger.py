@@ -10,6 +10,7 @@ import asyncio
 from contextlib import suppress
 
 from gateway.client import SessionClient
+from gateway.demo.cast import AGENTS
 from gateway.demo.evidence import Sent
 from perdure.domain.errors import Unavailable
 from perdure.domain.ids import new_message_id
@@ -30,10 +31,6 @@ class Ledger:
         """Every message, in the order of their first sends."""
         return tuple(self._sent.values())
 
-    def text_of(self, message_id: str) -> str:
-        """What a message says."""
-        return self._sent[message_id].text
-
     async def send(self, session_key: str, text: str, message_id: str | None = None) -> str:
         """Send as a careful client does: again, with the same id, until it is confirmed.
 
@@ -52,6 +49,8 @@ class Ledger:
                 times=1 if known is None else known.times + 1,
             )
             with suppress(Unavailable):
-                await self._client.send(session_key, text, message_id=message_id)
+                await self._client.send(
+                    session_key, text, agent=AGENTS.get(session_key), message_id=message_id
+                )
                 return message_id
             await asyncio.sleep(_RETRY_PAUSE)

@@ -41,7 +41,7 @@ def labels(evidence: Evidence) -> Check:
     history = Place(
         name="history",
         level=Label.PUBLIC,
-        content=b"\n".join(run.raw for run in evidence.runs),
+        content=b"\n".join(run.raw for run in evidence.histories),
     )
     lines = set(lines_of(outflow.secret))
     above = below = 0

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import time
 
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
 from gateway.client import SessionClient
 from gateway.demo.checks import examine
 from gateway.demo.crew import Narrator
 from gateway.demo.director import Director
-from gateway.demo.stage import AGENT
-from gateway.demo.story import LEAD
+from gateway.demo.lives import Life, lives
+from gateway.demo.stage import models_of
 from gateway.demo.verdict import Check
 from gateway.local import Stack
 from perdure.config import Settings
 from perdure.domain.messages import Frozen
-from perdure.store.transcript import HistoryMessage
 
 #: Seconds that processes get to hand over when a person stops the demo.
 _GRACE = 1.0
@@ -29,7 +30,7 @@ class Report(Frozen):
     """What came of a demo.
 
     `problem` is why the story did not come to its end; `left_out` is what a real model gave no
-    occasion for.
+    occasion for. `report` is what the lead wrote, made of what its `runs` found.
     """
 
     home: str
@@ -38,8 +39,9 @@ class Report(Frozen):
     seconds: float
     problem: str | None
     left_out: tuple[str, ...]
+    runs: tuple[Life, ...]
+    report: str
     checks: tuple[Check, ...]
-    transcript: tuple[HistoryMessage, ...]
 
     @property
     def held(self) -> bool:
@@ -54,6 +56,7 @@ async def perform(settings: Settings, narrator: Narrator) -> Report:
         PerdureError: when the stack does not start, or nothing could be gathered.
     """
     started = time.monotonic()
+    _be_quiet()
     stack = Stack(settings, tell=lambda text: _pass_on(text, narrator))
     try:
         await stack.start()
@@ -63,7 +66,6 @@ async def perform(settings: Settings, narrator: Narrator) -> Report:
             director = Director(settings, stack, client, narrator)
             problem = await director.direct()
             evidence = await director.gather()
-            page = await client.history(LEAD, limit=200)
         await stack.stop()
     except asyncio.CancelledError:
         await _stop_at_once(stack)
@@ -72,13 +74,23 @@ async def perform(settings: Settings, narrator: Narrator) -> Report:
         await stack.stop()
     return Report(
         home=str(settings.home),
-        models=settings.agent(AGENT).models,
+        models=models_of(settings),
         ui=str(info.ui),
         seconds=round(time.monotonic() - started, 1),
         problem=problem,
         left_out=tuple(director.left_out),
+        runs=lives(evidence),
+        report=evidence.delegation.report,
         checks=examine(evidence),
-        transcript=page.messages,
+    )
+
+
+def _be_quiet() -> None:
+    """Leave out Temporal's warnings of calls that are tried again: its server is killed here."""
+    quiet = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    Runtime.set_default(
+        Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=quiet))),
+        error_if_already_set=False,
     )
 
 

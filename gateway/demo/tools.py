@@ -19,7 +19,7 @@ BOARD = "notices.jsonl"
 INDEX = "index.json"
 
 #: Seconds that both tools take after their effect, and before they report it: time to be killed.
-SLOW = 3.0
+SLOW = 2.0
 
 
 @tool(group="demo", effect=Effect.ONCE, timeout=60)

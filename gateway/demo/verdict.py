@@ -5,6 +5,8 @@ Invariant: what is found is told in figures, and the words for people are made o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from perdure.domain.messages import Frozen
 
 Figures = dict[str, int | float | None]
@@ -20,12 +22,14 @@ class Check(Frozen):
     figures: Figures
 
 
-def verdict(name: str, promise: str, held: bool, figures: Figures) -> Check:
+def verdict(
+    name: str, promise: str, held: bool, figures: Mapping[str, int | float | None]
+) -> Check:
     """The check of that name, its figures put into words."""
     told = " · ".join(
         f"{words.replace('_', ' ')} {_number(value)}" for words, value in figures.items()
     )
-    return Check(name=name, promise=promise, held=held, found=told, figures=figures)
+    return Check(name=name, promise=promise, held=held, found=told, figures=dict(figures))
 
 
 def _number(value: float | None) -> str:
