@@ -19,6 +19,7 @@ search_sessions = Table(
     Column("session_key", String(512), nullable=False, unique=True),
     Column("tenant", String(512), nullable=False),
     Column("level", Integer, nullable=False),
+    Index(None, "tenant"),
 )
 
 #: One row per message with text, numbered as they came: `doc` is its number in the engine's

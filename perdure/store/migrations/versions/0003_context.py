@@ -37,7 +37,8 @@ _SEARCH = (
       SELECT number, NEW.id, NEW.epoch, {_RANK}, search_flat(NEW.text)
       FROM search_sessions WHERE session_key = NEW.session_key;
       INSERT INTO search_summary_words (rowid, tokens)
-      SELECT doc, search_tokens(NEW.text, session) FROM search_summary_documents
+      SELECT doc, search_tokens(NEW.text, session, tenant)
+      FROM search_summary_documents JOIN search_sessions ON number = session
       WHERE doc = (SELECT max(doc) FROM search_summary_documents);
       INSERT INTO search_summary_trigrams (rowid, folded)
       SELECT doc, folded FROM search_summary_documents
