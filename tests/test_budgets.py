@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from perdure.delegation.packet import SpawnPacket
 from perdure.domain.errors import LimitExceeded
-from perdure.domain.ids import new_run_id
-from perdure.domain.labels import Label
 from perdure.domain.limits import Limits
 from perdure.domain.messages import Usage
-from perdure.domain.steps import OpenSession, ToolRequest
+from perdure.domain.steps import OpenSession
 from perdure.store import Store
 from perdure.store.budgets import Left, Need
-from perdure.store.runs import Run, Spawn, session_key_of
 from tests.support.conversations import opened
+from tests.support.spawning import TOP, spawn
 
 LIMITS = Limits(run_tokens=10_000, run_cost=1.0)
 
@@ -25,32 +22,13 @@ LIMITS = Limits(run_tokens=10_000, run_cost=1.0)
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
     async with opened(tmp_path) as store:
-        await store.sessions.open(OpenSession(session_key="default:top", agent="main"))
+        await store.sessions.open(OpenSession(session_key=TOP, agent="main"))
         yield store
 
 
-async def spawn(store: Store, above: str, call: int, depth: int, limits: Limits = LIMITS) -> Run:
-    run_id = new_run_id("main")
-    packet = SpawnPacket(
-        task="work", parent_key=above, agent="main", depth=depth, max_depth=3, max_steps=30
-    )
-    order = Spawn(
-        run_id=run_id,
-        session_key=session_key_of(above, "main", run_id),
-        sync=False,
-        packet=packet,
-        label=Label.PUBLIC,
-        cause=f"{above}/{call}",
-        token_budget=limits.run_tokens,
-        cost_budget=limits.run_cost,
-    )
-    request = ToolRequest(session_key=above, agent="main", turn=1, step=1, call=call)
-    return (await store.runs.spawn(request, order, limits)).run
-
-
 async def test_steps_side_by_side_share_what_is_left(store: Store) -> None:
-    top = await spawn(store, "default:top", 0, 1)
-    one, two = [await spawn(store, top.session_key, call, 2) for call in (0, 1)]
+    top = (await spawn(store, limits=LIMITS)).run
+    one, two = [(await spawn(store, top.session_key, n, 2, LIMITS)).run for n in (0, 1)]
     need = Need(tokens=6_000, cost=0.2)
     assert (await store.budgets.reserve(one.session_key, need)).holds(need)
     left = await store.budgets.reserve(two.session_key, need)
@@ -68,16 +46,16 @@ async def test_steps_side_by_side_share_what_is_left(store: Store) -> None:
 async def test_a_run_without_a_budget_has_no_bound_and_one_below_it_has_its_own(
     store: Store,
 ) -> None:
-    free = await spawn(store, "default:top", 0, 1, Limits())
-    bound = await spawn(store, free.session_key, 0, 2)
+    free = (await spawn(store)).run
+    bound = (await spawn(store, free.session_key, depth=2, limits=LIMITS)).run
     need = Need(tokens=20_000)
     assert await store.budgets.reserve(free.session_key, need) == Left()
     assert await store.budgets.reserve(bound.session_key, need) == Left(tokens=10_000, cost=1.0)
-    assert await store.budgets.reserve("default:top", need) == Left()
+    assert await store.budgets.reserve(TOP, need) == Left()
 
 
 async def test_where_no_price_is_known_what_was_spent_is_the_bound(store: Store) -> None:
-    run = await spawn(store, "default:top", 0, 1, Limits(run_cost=1.0))
+    run = (await spawn(store, limits=Limits(run_cost=1.0))).run
     need = Need(tokens=1, cost=None)
     assert (await store.budgets.reserve(run.session_key, need)).holds(need)
     await store.run_outcomes.spend(run.session_key, Usage(cost=1.0))
@@ -85,10 +63,10 @@ async def test_where_no_price_is_known_what_was_spent_is_the_bound(store: Store)
 
 
 async def test_nothing_is_spawned_where_nothing_is_left(store: Store) -> None:
-    run = await spawn(store, "default:top", 0, 1)
+    run = (await spawn(store, limits=LIMITS)).run
     await store.run_outcomes.spend(run.session_key, Usage(input_tokens=4_000))
-    child = await spawn(store, run.session_key, 0, 2)
+    child = (await spawn(store, run.session_key, depth=2, limits=LIMITS)).run
     assert (child.token_budget, child.cost_budget) == (6_000, 1.0)
     await store.run_outcomes.spend(child.session_key, Usage(input_tokens=7_000))
     with pytest.raises(LimitExceeded, match=r"tokens .* none are left"):
-        await spawn(store, run.session_key, 1, 2)
+        await spawn(store, run.session_key, 1, 2, LIMITS)

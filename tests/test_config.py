@@ -36,7 +36,9 @@ def sources(settings: Settings) -> dict[str, str]:
 # Where settings come from
 
 
-def test_without_a_file_there_is_one_rehearsing_agent_with_all_tools_on_our_own_data(tmp_path: Path) -> None:
+def test_without_a_file_there_is_one_rehearsing_agent_with_all_tools_on_our_own_data(
+    tmp_path: Path,
+) -> None:
     settings = load(tmp_path)
     assert list(settings.agents) == ["main"]
     assert settings.agent(None).models == ("rehearsal",)

@@ -103,9 +103,9 @@ SPECS = (
         parameters=SessionsSpawn,
         lane=Lane.LOCAL,
         effect=Effect.IDEMPOTENT,
-        timeout=120.0,
+        # A summary may take several model calls, four minutes in all.
+        timeout=300.0,
         resumable=True,
-        # The summary is a model call.
         slow_with=frozenset({"include_parent_history", "artifact_refs"}),
     ),
     ToolSpec(
