@@ -1,7 +1,8 @@
 """Facts of a turn are kept by themselves: from whom, said where, once, and what they contradict
 is superseded and not erased.
 
-Turns are made by a real worker; the activity then runs over the same store and home.
+Turns are made by a real worker, for an agent that remembers nothing by itself; the activity then
+runs over the same store and home, so that a test sees what one run of it does.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from perdure.guard import Guard
 from perdure.memory import Memory, extraction
 from tests.support.openai_server import OpenAIServer, fails, says
 from tests.support.policed import ask, call
-from tests.support.stack import Stack, fresh_key, running_stack
+from tests.support.stack import Stack, fresh_key, running_stack, until
 
 CONFIG = """
 [agents.main]
 tools = ["files", "memory"]
-memory_auto = true
 
-[agents.quiet]
+[agents.keen]
 tools = ["files"]
+memory_auto = true
 
 [memory]
 embedder = "hashing"
@@ -59,14 +60,19 @@ def key() -> str:
     return fresh_key("me").replace("default:", f"tenant{time.time_ns()}:")
 
 
+def by_themselves(settings: Settings) -> Settings:
+    main = settings.agent("main").model_copy(update={"memory_auto": True})
+    return settings.model_copy(update={"agents": {**settings.agents, "main": main}})
+
+
 async def remember(
-    stack: Stack, key: str, turn: int, settings: Settings | None = None, agent: str = "main"
+    stack: Stack, key: str, turn: int, settings: Settings | None = None
 ) -> Remembered:
-    settings = settings or stack.settings
+    settings = settings or by_themselves(stack.settings)
     memory = Memory.at(settings.memory, settings.home)
     work = MemoryWork(settings, stack.client.store, Guard(settings), memory)
     status = await stack.client.status(key)
-    request = RememberRequest(session_key=key, agent=agent, turn=turn, label=status.label)
+    request = RememberRequest(session_key=key, agent="main", turn=turn, label=status.label)
     try:
         return await ActivityEnvironment().run(work.remember, request)
     finally:
@@ -118,7 +124,8 @@ async def test_small_talk_leaves_nothing_and_so_does_an_agent_that_is_not_asked_
 ) -> None:
     await ask(stack, key, "How do I use the terminal? Thanks a lot!")
     assert await remember(stack, key, 1) == Remembered()
-    assert await remember(stack, key, 1, agent="quiet") == Remembered()
+    await ask(stack, key, "Remember that the cellar is flooded.")
+    assert await remember(stack, key, 2, stack.settings) == Remembered()
     assert await kept(stack, key) == []
 
 
@@ -135,6 +142,18 @@ async def test_what_a_labelled_turn_leaves_has_its_label(stack: Stack, key: str)
     assert [entry.label for entry in await kept(stack, key)] == [Label.CONFIDENTIAL]
 
 
+async def test_an_agent_that_is_asked_to_remembers_after_its_turn(stack: Stack, key: str) -> None:
+    result = await ask(stack, key, "Remember that the lift is out of order.", agent="keen")
+
+    async def remembered() -> bool:
+        return bool(await kept(stack, key))
+
+    await until(remembered)
+    (entry,) = await kept(stack, key)
+    assert entry.content == "The lift is out of order"
+    assert (entry.agent, entry.message_ids) == ("keen", (result.message_id,))
+
+
 # A model picks
 
 
@@ -148,7 +167,7 @@ async def provider(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OpenAIServe
 
 def picked_by_a_model(stack: Stack, name: str) -> Settings:
     memory = stack.settings.memory.model_copy(update={"auto_model": f"{PICKER}-{name}"})
-    return stack.settings.model_copy(update={"memory": memory})
+    return by_themselves(stack.settings.model_copy(update={"memory": memory}))
 
 
 async def test_a_model_picks_facts_and_only_ids_that_exist_count(

@@ -26,7 +26,6 @@ default_agent = "main"
 
 [agents.main]
 tools = ["memory", "files", "policy"]
-memory_auto = true
 
 [agents.keeper]
 tools = ["memory", "memory_admin", "policy"]
