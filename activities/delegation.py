@@ -31,7 +31,8 @@ from perdure.domain.steps import ToolRequest, WaitsFor
 from perdure.guard import Guard
 from perdure.sending import terms_of
 from perdure.store import Store
-from perdure.store.runs import Run, Spawn, Spawned, session_key_of
+from perdure.store.runs import Run, session_key_of
+from perdure.store.spawning import Spawn, Spawned
 from perdure.tools.catalogue import groups
 from perdure.tools.subagents import FEWEST_STEPS, ParentHistory, SessionsSpawn
 from perdure.workspace import Workspace
@@ -64,7 +65,7 @@ class Delegation:
         Raises:
             PerdureError: what the model is to read; nothing was spawned.
         """
-        spawned = await self._store.runs.spawned_by(request)
+        spawned = await self._store.spawning.spawned_by(request)
         if spawned is None:
             spawned = await self._order(request, asked)
         run = spawned.run
@@ -126,10 +127,10 @@ class Delegation:
             token_budget=limits.run_tokens,
             cost_budget=limits.run_cost,
         )
-        await self._store.runs.check_room(request, depth, limits)
+        await self._store.spawning.check_room(request, depth, limits)
         # Before the run can be started by anyone.
         await asyncio.to_thread(artifacts.copy, mine, self._workspace(key), files)
-        return await self._store.runs.spawn(request, spawn, limits)
+        return await self._store.spawning.spawn(request, spawn, limits)
 
     def _check_agent(self, parent: Member, request: ToolRequest, agent: str) -> None:
         if not may_spawn(self._settings, request.agent, agent):
