@@ -161,6 +161,7 @@ async def _warm(settings: Settings) -> None:
     """Load every configured model before it is asked, so that the first answer does not wait for
     seconds of imports. What cannot be loaded is told by the turn that needs it."""
     names = {name for agent in settings.agents.values() for name in agent.models}
+    names |= set(settings.context.models(()))
     for name in sorted(names):
         with contextlib.suppress(ModelFailure):
             await resolve(name)

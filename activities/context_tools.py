@@ -12,6 +12,7 @@ from typing import Any
 
 from activities.expansion import Expanded, Expander, not_found
 from activities.roster import Roster
+from activities.standing import Done
 from activities.summarizer import Overview, Summarizer
 from activities.summary_writer import Caller
 from perdure.config import Settings
@@ -92,12 +93,17 @@ class ContextTools:
         self._expander = Expander(settings, store, workspace)
         self.summarizer = Summarizer(settings, store, roster, guard)
 
-    async def call(self, request: ToolRequest, arguments: Any) -> ContextResult:
-        """The result of a call with the arguments of one of these tools.
+    async def call(self, request: ToolRequest, arguments: Any) -> Done:
+        """The result of a call with the arguments of one of these tools, at the level of what it
+        tells.
 
         Raises:
             PerdureError: what the model is to read.
         """
+        result = await self._result(request, arguments)
+        return Done(result, result.label)
+
+    async def _result(self, request: ToolRequest, arguments: Any) -> ContextResult:
         match arguments:
             case CtxSearch():
                 return await self._search(request, arguments)

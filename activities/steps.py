@@ -112,14 +112,15 @@ class ModelSteps:
         if refused is not None:
             return refused
         offered = member.offered(request.aside)
-        context = await self._contexts.of(request, begun, agent, offered)
-        prompt = await self._prompt(request, begun, member, context)
-        refused = await self._allowance.reserve(request, member, prompt)
-        if refused is not None:
-            return refused
         releasable = self._guard.releasable(request)
         stream = Stream(self._store, request, begun.attempt, releasable)
         try:
+            # A context that is too full is compacted here, which takes model calls too.
+            context = await self._contexts.of(request, begun, agent, offered)
+            prompt = await self._prompt(request, begun, member, context)
+            refused = await self._allowance.reserve(request, member, prompt)
+            if refused is not None:
+                return refused
             async with stream.flowing():
                 answer = await self._chain(agent).answer(prompt, stream.take)
         except asyncio.CancelledError:

@@ -36,11 +36,15 @@ def sources(settings: Settings) -> dict[str, str]:
 # Where settings come from
 
 
-def test_without_a_file_there_is_one_rehearsing_agent_with_the_file_tools(tmp_path: Path) -> None:
+def test_without_a_file_there_is_one_rehearsing_agent_with_all_tools_on_our_own_data(
+    tmp_path: Path,
+) -> None:
     settings = load(tmp_path)
     assert list(settings.agents) == ["main"]
     assert settings.agent(None).models == ("rehearsal",)
-    assert settings.agent("main").tools == ["files"]
+    assert settings.agent("main").tools == [
+        *("files", "sessions", "subagents", "context", "memory"),
+    ]
     assert settings.agent().clearance is Label.CONFIDENTIAL
     assert settings.home == tmp_path
     assert settings.store_url == f"sqlite:///{tmp_path}/perdure.db"

@@ -256,6 +256,22 @@ async def test_a_result_that_comes_late_lies_under_the_summary_of_its_call(
     assert [m.text async for page in under for m in page][-2:] == ["the first", "the second"]
 
 
+async def test_what_was_said_on_a_side_thread_is_in_no_context_and_under_no_summary(
+    talk: Conversation,
+) -> None:
+    path = Path(talk.store.database.url.database or "")
+    await asyncio.to_thread(damage, path, "UPDATE messages SET aside = 1 WHERE seq IN (3, 4, 5)")
+    outline = await talk.store.outlines.of(talk.key, 1_000_000)
+    assert outline is not None
+    assert [item.first_seq for item in outline.items[:3]] == [1, 2, 6]
+    said = await talk.messages()
+    assert await publish(talk, leaf(said[:2]), leaf(said[2:5])) == [Place.NEW] * 2
+    assert await publish(talk, above(await seen(talk))) == [Place.NEW]
+    (node,) = await seen(talk)
+    assert (node.first_seq, node.last_seq, node.messages) == (1, 8, 5)
+    assert await check(talk.store.database, talk.key) == []
+
+
 async def test_a_summary_has_the_highest_label_of_what_it_covers(talk: Conversation) -> None:
     await talk.say("a secret", label=Label.CONFIDENTIAL)
     await talk.say("no secret")

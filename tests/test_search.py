@@ -343,6 +343,26 @@ def _raise(connection: Connection, writer: type[SessionWriter], key: str) -> Non
         session.raise_label(Label.CONFIDENTIAL, turn=1, reason="test")
 
 
+def test_a_small_tenant_finds_its_own_among_many(engine: Engine) -> None:
+    """The index itself picks out its documents; what is found is the same."""
+    with engine.connect() as connection, connection.begin() as transaction:
+        for number in range(40):
+            add(connection, f"big:{number}", "a needle", "a/b needle")
+        add(connection, "small:one", "a needle", "b needle", "SmallClient")
+        small, big = (Reader.session(f"{name}:me", Label.PUBLIC) for name in ("small", "big"))
+        assert search_fts5.is_small(connection, "small")
+        assert not search_fts5.is_small(connection, "big")
+        for query, few, many in (
+            ("needle", 2, 80),
+            ("a/b", 0, 40),
+            ("NOT b", 2, 40),
+            ("mallc", 1, 0),
+        ):
+            assert len(everything(connection, query, small)) == few, query
+            assert len(everything(connection, query, big)) == many, query
+        transaction.rollback()
+
+
 async def test_a_gateway_reads_words_up_to_its_level_in_every_session(store: Store) -> None:
     await said(store, "default:a", "an open needle")
     await said(store, "other:b", "a secret needle", label=Label.CONFIDENTIAL)

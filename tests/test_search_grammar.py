@@ -286,3 +286,6 @@ def test_parts_are_found_inside_words() -> None:
     assert matches(parse("un.py"), "gateway/run.py", Mode.PARTS)
     assert matches(parse("client"), "SessionClient", Mode.PARTS)
     assert not matches(parse("client NOT session"), "SessionClient", Mode.PARTS)
+    # A star and quotes say where a word begins, and ends.
+    assert not matches(parse("lient*"), "client", Mode.PARTS)
+    assert not matches(parse('"lient"'), "client", Mode.PARTS)

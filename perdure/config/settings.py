@@ -73,7 +73,7 @@ class AgentSettings(_Table):
     #: The system prompt.
     instructions: str = DEFAULT_INSTRUCTIONS
     #: Tool groups, single tools, or a Python function as `module:function`.
-    tools: list[Word] = ["files"]
+    tools: list[Word] = ["files", "sessions", "subagents", "context", "memory"]
     #: The highest label that information in its sessions may have.
     clearance: Label = Label.CONFIDENTIAL
     #: The highest label of what other sessions may send to its sessions; None is the label that

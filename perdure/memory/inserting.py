@@ -46,7 +46,9 @@ async def insert(
             continue
         session = rows.session_digest(entry.session_key, entry.id)
         if session not in positions:
-            positions[session] = await shelf.next_position(session)
+            # What belongs to no session is alone in its own.
+            known_session = entry.session_key is not None
+            positions[session] = await shelf.next_position(session) if known_session else 0
         row = rows.row_of(entry, positions[session])
         positions[session] += 1
         if column is not None and one.vector is not None:

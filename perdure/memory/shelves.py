@@ -42,7 +42,7 @@ class Shelves:
         if not _is_there(f"{self._uri}/{folder_of(tenant)}"):
             return []
         with reading():
-            names = await (await self._connection(tenant)).table_names()
+            names = (await (await self._connection(tenant)).list_tables()).tables
         return [
             await self._opened(tenant, level)
             for level in Label
@@ -56,7 +56,7 @@ class Shelves:
             return known
         with writing():
             connection = await self._connection(tenant)
-            if label not in await connection.table_names():
+            if label not in (await connection.list_tables()).tables:
                 table = await connection.create_table(label, schema=rows.schema())
                 # It lets two inserts of one id that meet on an object store see each other.
                 await table.set_unenforced_primary_key(["id"])
@@ -70,7 +70,7 @@ class Shelves:
             return []
         with reading():
             root = await self._connect(self._uri)
-            if _TENANTS not in await root.table_names():
+            if _TENANTS not in (await root.list_tables()).tables:
                 return []
             table = await root.open_table(_TENANTS)
             return sorted(row["tenant"] for row in await table.query().to_list())

@@ -3,7 +3,8 @@
 Invariant: pure. A leaf matches where its text stands in the folded text, white space being one
 whatever its kind and length, and where it does not cut a word: what begins or ends with a letter
 or digit does so at the edge of a word, a prefix only at its beginning. Scripts written without
-spaces have no such edges, nor have symbols. `Mode.PARTS` drops the edges: any part of a word.
+spaces have no such edges, nor have symbols. `Mode.PARTS` drops the edges of what was typed without
+quotes or a star: any part of a word.
 """
 
 from __future__ import annotations
@@ -37,17 +38,18 @@ def matches_folded(query: Query, folded: str, mode: Mode = Mode.WORDS) -> bool:
 
 
 def modes(query: Query) -> tuple[Mode, ...]:
-    """The ways of looking for a query that differ: parts of words are nothing else where nothing
-    wanted begins or ends with a letter or digit."""
-    if any(starts or ends for _, starts, ends in map(_edges, query.wanted)):
-        return (Mode.WORDS, Mode.PARTS)
+    """The ways of looking for a query that differ: parts of words are nothing else where no word
+    that is wanted begins or ends with a letter or digit."""
+    for leaf in query.wanted:
+        if isinstance(leaf, Term) and any(_edges(leaf)[1:]):
+            return (Mode.WORDS, Mode.PARTS)
     return (Mode.WORDS,)
 
 
 def places(leaf: Leaf, folded: str, mode: Mode = Mode.WORDS) -> Iterator[int]:
     """Where a leaf stands in folded text, from the left, not overlapping."""
     literal, starts, ends = _edges(leaf)
-    if mode is Mode.PARTS:
+    if mode is Mode.PARTS and isinstance(leaf, Term):
         starts = ends = False
     found = literal.search(folded)
     while found is not None:

@@ -181,7 +181,10 @@ class _Reading:
         self._query = query
         self._mode = mode
         self._scope = scope
-        self._match = engine.translated(query, mode, scope.session)
+        tenant = scope.tenant
+        if tenant is not None and not engine.is_small(connection, tenant):
+            tenant = None
+        self._match = engine.translated(query, mode, scope.session, tenant)
 
     def page(self, limit: int, offset: int) -> Found:
         """The hits of a page, how many there are in all, and whether that is certain."""

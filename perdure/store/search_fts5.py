@@ -16,6 +16,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+from zlib import crc32
 
 from sqlalchemy import Connection, CursorResult, text
 
@@ -60,16 +61,16 @@ def is_described(name: str | None, kind: str, _parents: object = None) -> bool:
 
 def register(connection: sqlite3.Connection) -> None:
     """Make known to a connection the functions that the indexes are kept with."""
-    for function, arguments in ((search_tokens, 2), (search_folded, 1)):
+    for function, arguments in ((search_tokens, 3), (search_folded, 1)):
         connection.create_function(function.__name__, arguments, function, deterministic=True)
 
 
-def search_tokens(text: str, session: int) -> str:
-    """The tokens of a document, parted by spaces."""
+def search_tokens(text: str, session: int, tenant: str) -> str:
+    """The tokens of a document of a session, which has this number, parted by spaces."""
     folded = fold(text)
     tokens = [word[:LONGEST_TOKEN] for word in words(folded)]
     tokens += map(_symbol, sorted(symbols(folded)))
-    return " ".join([*tokens, _OURS, _session(session)])
+    return " ".join([*tokens, _OURS, _session(session), _tenant(tenant)])
 
 
 def search_folded(text: str) -> str:
@@ -89,6 +90,11 @@ def _session(number: int) -> str:
     return f"{_OURS}s{number}"
 
 
+def _tenant(tenant: str) -> str:
+    # Two tenants may share one: a token only narrows what is looked at.
+    return f"{_OURS}t{crc32(tenant.encode()):x}"
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """A query for one of the tables. `upper` None stands for every document, `lower` None for
@@ -104,21 +110,23 @@ class Match:
         return self.upper is not None and self.upper == self.lower
 
 
-def translated(query: Query, mode: Mode, session: int | None = None) -> Match:
-    """A query in FTS5's language, within the session of a number if there is one."""
+def translated(
+    query: Query, mode: Mode, session: int | None = None, tenant: str | None = None
+) -> Match:
+    """A query in FTS5's language, narrowed to what may lie in a session or a tenant."""
     if mode is Mode.PARTS:
         # Which documents hold a part is never certain, so nothing can be excluded either.
         return Match("search_trigrams", _translate(query.root, _trigrams, None).upper, None)
     bounds = _translate(query.root, _phrase, _EVERYTHING)
     match = Match("search_words", bounds.upper, bounds.lower)
-    if session is None:
+    if session is None and tenant is None:
         return match
-    within = f'"{_session(session)}" AND '
+    within = f'"{_tenant(tenant or "") if session is None else _session(session)}" AND '
     return Match(match.table, *(_within(within, part) for part in (match.upper, match.lower)))
 
 
-def _within(session: str, part: str | None) -> str | None:
-    return part and session + part
+def _within(place: str, part: str | None) -> str | None:
+    return part and place + part
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +262,21 @@ _FOUND = {
     )
     for table in (*ENGINE_TABLES, None)
 }
+# How many sessions there are in all, the highest number tells well enough.
+_SMALL = text(
+    "SELECT 8 * (SELECT count(*) FROM (SELECT 1 FROM search_sessions WHERE tenant = :tenant "
+    "LIMIT 1000)) < (SELECT coalesce(max(number), 0) FROM search_sessions)"
+)
 _COUNTED = {
     table: text(f"SELECT count(*) FROM ({_statement('1', '', table)})")
     for table in (*ENGINE_TABLES, None)
 }
+
+
+def is_small(connection: Connection, tenant: str) -> bool:
+    """Whether a tenant has so few of all sessions that its documents are better picked out by the
+    index than sorted out of what it finds."""
+    return bool(connection.execute(_SMALL, {"tenant": tenant}).scalar_one())
 
 
 def found(

@@ -6,7 +6,7 @@ or message it is about; it may be dropped and made again without losing a word.
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Integer, String, Table, Text
+from sqlalchemy import Column, Index, Integer, String, Table, Text
 
 from perdure.store.tables import Moment, metadata
 
@@ -19,6 +19,7 @@ search_sessions = Table(
     Column("session_key", String(512), nullable=False, unique=True),
     Column("tenant", String(512), nullable=False),
     Column("level", Integer, nullable=False),
+    Index(None, "tenant"),
 )
 
 #: One row per message with text, numbered as they came: `doc` is its number in the engine's

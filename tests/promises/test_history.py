@@ -23,7 +23,8 @@ async def long_runs(
     temporal_address: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Stack]:
     """A stack whose runs last longer than any test."""
-    config = "[limits]\nturns_per_run = 1000\n"
+    # Nor is its context ever full: a sweep is an activity of its own.
+    config = "[limits]\nturns_per_run = 1000\n[agents.main]\ncontext_window = 1_000_000\n"
     home = tmp_path_factory.mktemp("long-runs")
     async with running_stack(home, temporal_address, config=config) as running:
         yield running

@@ -53,6 +53,10 @@ tools = ["tests.support.user_tools:no_such_thing"]
 
 [limits]
 step_attempts = 3
+
+# Summaries are made without a model: the provider's script is for the turns.
+[context]
+daily_tokens = 0
 """
 
 

@@ -15,7 +15,7 @@ _RANK = (
     "ELSE 3 END"
 )
 #: `search_tokens` and `search_folded` are functions of the application: perdure.store.search_fts5.
-_WORDS = "search_tokens({text}, {session})"
+_WORDS = "search_tokens({text}, session, tenant)"
 
 _INDEXES = (
     """
@@ -48,8 +48,9 @@ _TRIGGERS = (
       SELECT number, NEW.seq, NEW.epoch, NEW.role, {_RANK.format("NEW")}
       FROM search_sessions WHERE session_key = NEW.session_key;
       INSERT INTO search_words (rowid, tokens)
-      SELECT doc, {_WORDS.format(text="NEW.text", session="session")}
-      FROM search_documents WHERE doc = (SELECT max(doc) FROM search_documents);
+      SELECT doc, {_WORDS.format(text="NEW.text")}
+      FROM search_documents JOIN search_sessions ON number = session
+      WHERE doc = (SELECT max(doc) FROM search_documents);
       INSERT INTO search_trigrams (rowid, folded)
       SELECT max(doc), search_folded(NEW.text) FROM search_documents;
     END
@@ -76,7 +77,7 @@ _BACKFILL = (
     """,
     f"""
     INSERT INTO search_words (rowid, tokens)
-    SELECT doc, {_WORDS.format(text="text", session="session")} {_TEXTS}
+    SELECT doc, {_WORDS.format(text="text")} {_TEXTS}
     """,
     f"INSERT INTO search_trigrams (rowid, folded) SELECT doc, search_folded(text) {_TEXTS}",
 )
@@ -102,6 +103,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_search_sessions")),
         sa.UniqueConstraint("session_key", name=op.f("uq_search_sessions_session_key")),
     )
+    op.create_index(op.f("ix_search_sessions_tenant"), "search_sessions", ["tenant"], unique=False)
     op.create_table(
         "search_summaries",
         sa.Column("session_key", sa.String(length=512), nullable=False),
