@@ -7,39 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import Annotated
 
 import typer
 
 from gateway.cli.manage import Yes, confirm
+from gateway.cli.memory_carrying import export, load, reindex, stats
+from gateway.cli.memory_options import Agent, OfTrust, OfType, Tags, Tenant, opened, view_of
 from gateway.cli.options import AsJson, Home
 from gateway.cli.output import console, note, print_json
-from perdure.domain.errors import InvalidArgument
 from perdure.domain.labels import Label
 from perdure.domain.memory import MemoryType, Sort, Trust
-
-if TYPE_CHECKING:
-    from gateway.memory import MemoryClient
-    from perdure.domain.memory import View
 
 app = typer.Typer()
 _memory = typer.Typer(help="What agents remember: search, store, pin, forget, carry elsewhere.")
 app.add_typer(_memory, name="memory")
 
-Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose memory.")]
-Agent = Annotated[
-    str | None,
-    typer.Option("--agent", metavar="NAME", help="Only of this agent.", show_default=False),
-]
-Tags = Annotated[
-    list[str] | None,
-    typer.Option("--tag", metavar="WORD", help="Only with this tag; may be repeated."),
-]
-OfType = Annotated[MemoryType | None, typer.Option("--type", help="Only of this type.")]
-OfTrust = Annotated[Trust | None, typer.Option("--trust", help="Only of this trust.")]
 Ids = Annotated[
     list[str], typer.Argument(metavar="ID…", help="Entries, by id.", show_default=False)
 ]
@@ -69,8 +53,8 @@ def search(
     from gateway.cli.memory_view import print_results
 
     async def read() -> None:
-        async with _client(home) as client:
-            view = _view(client, tenant, agent, tag, memory_type, trust)
+        async with opened(home) as client:
+            view = view_of(client, tenant, agent, tag, memory_type, trust)
             found = await client.search(view, " ".join(query), limit=limit)
         print_json(found) if as_json else print_results(console(), found)
 
@@ -91,8 +75,8 @@ def get(
     from gateway.cli.memory_view import print_entry
 
     async def read() -> None:
-        async with _client(home) as client:
-            entry = await client.get(_view(client, tenant, agent), path)
+        async with opened(home) as client:
+            entry = await client.get(view_of(client, tenant, agent), path)
         print_json(entry) if as_json else print_entry(console(), entry)
 
     asyncio.run(read())
@@ -137,7 +121,7 @@ def store(
     text = sys.stdin.read() if content == "-" else content
 
     async def write() -> None:
-        async with _client(home) as client:
+        async with opened(home) as client:
             new = NewEntry(
                 tenant=tenant,
                 agent=client.agent(agent),
@@ -177,8 +161,8 @@ def browse(
     from gateway.cli.memory_view import print_page
 
     async def read() -> None:
-        async with _client(home) as client:
-            view = _view(client, tenant, agent, tag, memory_type, trust)
+        async with opened(home) as client:
+            view = view_of(client, tenant, agent, tag, memory_type, trust)
             page = await client.browse(view, offset=offset, limit=limit, sort=sort)
         print_json(page) if as_json else print_page(console(), page, offset)
 
@@ -209,8 +193,8 @@ def delete(
     confirm(yes, f"Forget {len(ids)} {'entry' if len(ids) == 1 else 'entries'}?")
 
     async def write() -> None:
-        async with _client(home) as client:
-            gone = await client.delete(_view(client, tenant), ids)
+        async with opened(home) as client:
+            gone = await client.delete(view_of(client, tenant), ids)
         _changed(as_json, "deleted", ids, gone)
 
     asyncio.run(write())
@@ -230,8 +214,8 @@ def flush(
     """Forget everything that the filters match."""
 
     async def write() -> None:
-        async with _client(home) as client:
-            view = _view(client, tenant, agent, tag, memory_type, trust)
+        async with opened(home) as client:
+            view = view_of(client, tenant, agent, tag, memory_type, trust)
             total = (await client.browse(view, limit=1)).total
             await asyncio.to_thread(confirm, yes, f"Forget {total:,} entries of {tenant}?")
             gone = await client.flush(view)
@@ -240,145 +224,10 @@ def flush(
     asyncio.run(write())
 
 
-@_memory.command()
-def export(
-    home: Home = None,
-    tenant: Tenant = "default",
-    agent: Agent = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write there; else to standard output."),
-    ] = None,
-) -> None:
-    """Write every entry as one line of JSON, oldest first, for `perdure memory import`."""
-
-    async def read() -> int:
-        count = 0
-        with nullcontext(sys.stdout) if out is None else out.open("w", encoding="utf-8") as file:
-            async with _client(home) as client:
-                async for entry in client.export(_view(client, tenant, agent)):
-                    print(entry.model_dump_json(), file=file)
-                    count += 1
-        return count
-
-    count = asyncio.run(read())
-    if out is not None:
-        note(f"{count:,} entries are in {out}.")
-
-
-@_memory.command("import")
-def import_(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Lines of JSON; - reads standard input.")
-    ],
-    home: Home = None,
-    as_json: AsJson = False,
-    tenant: Tenant = "default",
-) -> None:
-    """Store entries that were exported. Importing twice changes nothing."""
-
-    async def write() -> int:
-        with _source(file) as lines:
-            async with _client(home) as client:
-                done = await client.load(lines, tenant=tenant)
-        if as_json:
-            print_json(done)
-        else:
-            console().print(f"{done.stored:,} stored, {done.known:,} known, ", end="")
-            console().print(f"{len(done.refused):,} refused.")
-        for one in () if as_json else done.refused[:20]:
-            note(f"line {one.line}: {one.reason}")
-        return len(done.refused)
-
-    if asyncio.run(write()):
-        raise typer.Exit(1)
-
-
-@_memory.command()
-def stats(
-    home: Home = None, as_json: AsJson = False, tenant: Tenant = "default", agent: Agent = None
-) -> None:
-    """Show the memory in figures."""
-    from gateway.cli.memory_view import print_stats
-
-    async def read() -> None:
-        async with _client(home) as client:
-            figures = await client.stats(_view(client, tenant, agent))
-        print_json(figures) if as_json else print_stats(console(), figures)
-
-    asyncio.run(read())
-
-
-@_memory.command()
-def reindex(
-    home: Home = None,
-    as_json: AsJson = False,
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant's memory.")
-    ] = None,
-    here: Annotated[
-        bool, typer.Option("--here", help="Do it in this process, without a worker.")
-    ] = False,
-) -> None:
-    """Embed what memory.embedder has not embedded yet, after it was changed or had failed.
-
-    A worker does it, and goes on after a restart where it stood; search works meanwhile.
-    """
-    from gateway.client import SessionClient
-    from perdure.config import load_settings
-    from perdure.domain.memory import Reindexed
-
-    def tell(progress: Reindexed) -> None:
-        if as_json:
-            print_json(progress)
-        else:
-            note(f"{progress.done:,} of {progress.total:,} entries")
-
-    async def write() -> None:
-        if here:
-            async with _client(home) as client:
-                await client.reindex_here(tenant, tell)
-            return
-        async with SessionClient.connect(load_settings(home)) as sessions:
-            workflow_id = await sessions.memory.reindex(tenant)
-        if as_json:
-            print_json({"workflow_id": workflow_id})
-        else:
-            console().print(f"The workflow {workflow_id} embeds what is not embedded.")
-            console().print("perdure memory stats tells how many entries are left.", style="dim")
-
-    asyncio.run(write())
-
-
-# Parts ----------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def _client(home: Path | None) -> AsyncIterator[MemoryClient]:
-    from gateway.memory import MemoryClient
-    from perdure.config import load_settings
-
-    async with MemoryClient.open(load_settings(home)) as client:
-        yield client
-
-
-def _view(
-    client: MemoryClient,
-    tenant: str,
-    agent: str | None = None,
-    tags: list[str] | None = None,
-    memory_type: MemoryType | None = None,
-    trust: Trust | None = None,
-) -> View:
-    return client.view(
-        tenant, agent=agent, tags=tuple(tags or ()), memory_type=memory_type, trust=trust
-    )
-
-
 def _pin(home: Path | None, as_json: bool, tenant: str, ids: list[str], pinned: bool) -> None:
     async def write() -> None:
-        async with _client(home) as client:
-            changed = await client.pin(_view(client, tenant), ids, pinned=pinned)
+        async with opened(home) as client:
+            changed = await client.pin(view_of(client, tenant), ids, pinned=pinned)
         _changed(as_json, "pinned" if pinned else "unpinned", ids, changed)
 
     asyncio.run(write())
@@ -396,10 +245,5 @@ def _changed(
             note(f"{name}: not there, or nothing to change")
 
 
-def _source(file: str) -> nullcontext[TextIO] | TextIO:
-    if file == "-":
-        return nullcontext(sys.stdin)
-    try:
-        return open(file, encoding="utf-8")
-    except OSError as error:
-        raise InvalidArgument(f"{file} cannot be read: {error.strerror}.") from error
+for command, name in ((export, "export"), (load, "import"), (stats, "stats"), (reindex, "reindex")):
+    _memory.command(name)(command)

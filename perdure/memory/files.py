@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from perdure.domain.labels import Label
 from perdure.domain.memory import MemoryEntry, MemoryType, Origin, Trust
 from perdure.domain.messages import Frozen
+from perdure.memory.embedders import Vector
+from perdure.memory.filters import among, quoted
 from perdure.memory.instructions import reads_like_instruction
 from perdure.memory.rows import row_of, session_digest
-from perdure.memory.shelf import Row
+from perdure.memory.shelf import Row, Shelf
 
 #: Characters of a part: a few paragraphs, which one vector can stand for.
 _PART = 1_200
@@ -27,6 +30,60 @@ class MemoryFile(Frozen):
     path: str
     text: str
     label: Label = Label.PUBLIC
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What has to be done so that files are indexed as they are now: rows that are new, and the
+    ids of those that are to go, by label."""
+
+    where: str
+    fresh: list[tuple[Label, Row]]
+    stale: dict[Label, set[str]]
+
+    @property
+    def is_none(self) -> bool:
+        """Whether everything is as it should be."""
+        return not self.fresh and not any(self.stale.values())
+
+    def rows_of(
+        self, label: Label, vectors: Sequence[Vector] | None
+    ) -> list[tuple[Row, Vector | None]]:
+        """The new rows of a label, each with its vector if there are vectors."""
+        return [
+            (row, vectors[number] if vectors else None)
+            for number, (of, row) in enumerate(self.fresh)
+            if of is label
+        ]
+
+    async def apply(self, shelf: Shelf, rows: list[Row]) -> None:
+        """Put the new rows of a table in the place of the old, under the tenant's lock."""
+        if rows:
+            await shelf.add(rows)
+        if self.stale.get(shelf.label):
+            await shelf.remove(f"{self.where} AND {among('id', sorted(self.stale[shelf.label]))}")
+
+
+async def changes(
+    shelves: Sequence[Shelf],
+    agent: str,
+    session_key: str,
+    files: Sequence[MemoryFile],
+    now: datetime,
+) -> Changes:
+    """Compare the memory files of a session with what is indexed of them."""
+    where = f"shown = {quoted(session_digest(session_key, ''))}"
+    known: dict[Label, set[str]] = {label: set() for label in Label}
+    for shelf in shelves:
+        known[shelf.label] = {row["id"] for row in await shelf.columns(where, ["id"])}
+    fresh: list[tuple[Label, Row]] = []
+    stale: dict[Label, set[str]] = {}
+    for label in Label:
+        of_label = [one for one in files if one.label is label]
+        wanted = file_rows(agent, session_key, of_label, now)
+        fresh += [(label, row) for row in wanted if row["id"] not in known[label]]
+        stale[label] = known[label] - {row["id"] for row in wanted}
+    return Changes(where, fresh, stale)
 
 
 def file_rows(

@@ -29,31 +29,28 @@ from perdure.domain.memory import (
     Tended,
     View,
 )
-from perdure.memory import inserting, pinning
+from perdure.memory import inserting, pinning, reindexing
 from perdure.memory.checks import checked
 from perdure.memory.embedders import Embedder, EmbedderFailure, Vector, embedder
-from perdure.memory.files import MemoryFile, file_rows
-from perdure.memory.filters import EVERYTHING, among, quoted, seen
+from perdure.memory.figures import stats_of
+from perdure.memory.files import MemoryFile, changes
+from perdure.memory.filters import EVERYTHING, among, seen
 from perdure.memory.inserting import Arrival
 from perdure.memory.pinning import Pinned
-from perdure.memory.rows import SHOWN, session_digest
+from perdure.memory.reindexing import Progress
+from perdure.memory.rows import SHOWN
 from perdure.memory.search import Search
-from perdure.memory.shelf import Shelf, column_of
+from perdure.memory.shelf import Shelf
 from perdure.memory.shelves import Shelves, folder_of
 from perdure.memory.writer import Writer
 from perdure.search import LONGEST_QUERY, parse
 
-#: Entries of one step of a reindex: a second or two of the bundled model.
-REINDEX_BATCH = 64
 #: A write leaves a small file, and each makes a search about a millisecond slower. A process
 #: merges them after this many writes, or, where that takes longer, after one for so many rows.
 _TEND_AFTER = 16
 _ROWS_A_WRITE = 2_000
 
 Result = TypeVar("Result")
-
-#: Called after each step of a reindex.
-Progress = Callable[[Reindexed], None]
 
 
 class Memory:
@@ -130,49 +127,24 @@ class Memory:
         self, tenant: str, agent: str, session_key: str, files: Sequence[MemoryFile]
     ) -> int:
         """Have the memory files of a session indexed as they are now; how many parts are new."""
-        now = datetime.now(UTC)
-        wanted = {
-            label: file_rows(agent, session_key, [one for one in files if one.label is label], now)
-            for label in Label
-        }
-        where = f"shown = {quoted(session_digest(session_key, ''))}"
-        known: dict[Label, set[str]] = {label: set() for label in Label}
-        for shelf in await self._shelves.visible(tenant, Label.RESTRICTED):
-            rows = await shelf.columns(where, ["id"])
-            known[shelf.label] = {row["id"] for row in rows}
-        fresh = [
-            (label, row)
-            for label, rows in wanted.items()
-            for row in rows
-            if row["id"] not in known[label]
-        ]
-        stale = {
-            label: known[label] - {row["id"] for row in wanted[label]}
-            for label in Label
-            if known[label]
-        }
-        if not fresh and not any(stale.values()):
+        shelves = await self._shelves.visible(tenant, Label.RESTRICTED)
+        change = await changes(shelves, agent, session_key, files, datetime.now(UTC))
+        if change.is_none:
             return 0
-        vectors = await self._embedded([row["content"] for _, row in fresh])
+        vectors = await self._embedded([row["content"] for _, row in change.fresh])
 
         async def replace() -> None:
             for label in Label:
-                column, rows = None, []
-                if any(of is label for of, _ in fresh):
-                    shelf = await self._shelves.of(tenant, label)
-                    column = await self._room(shelf, vectors)
-                for number, (of, row) in enumerate(fresh):
-                    if of is label:
-                        vector = vectors[number] if vectors else None
-                        rows.append(row if column is None else {**row, column: vector})
-                if rows:
-                    await shelf.add(rows)
-                if stale.get(label):
-                    shelf = await self._shelves.of(tenant, label)
-                    await shelf.remove(f"{where} AND {among('id', sorted(stale[label]))}")
+                pairs = change.rows_of(label, vectors)
+                if not pairs and not change.stale[label]:
+                    continue
+                shelf = await self._shelves.of(tenant, label)
+                column = await self._room(shelf, vectors if pairs else None)
+                rows = [{**row, **({column: vector} if column else {})} for row, vector in pairs]
+                await change.apply(shelf, rows)
 
         await self._write(tenant, replace)
-        return len(fresh)
+        return len(change.fresh)
 
     # Looking ---------------------------------------------------------------------------------
 
@@ -262,27 +234,8 @@ class Memory:
 
     async def stats(self, view: View) -> MemoryStats:
         """The entries in figures."""
-        names = ["agent", "memory_type", "trust", "pinned", "superseded_by"]
-        counts: dict[str, Counter[str]] = {name: Counter() for name in (*names, "label")}
-        not_embedded = 0
-        where = seen(view, superseded=True)
-        for shelf in await self._shelves.visible(view.tenant, view.label):
-            found = await shelf.values(where, names)
-            for name in names:
-                counts[name].update(found[name])
-            counts["label"][shelf.label] += len(found["agent"])
-            not_embedded += await shelf.count(f"{where} AND {await self._unembedded(shelf)}")
-        return MemoryStats(
-            entries=counts["label"].total(),
-            pinned=counts["pinned"]["True"],
-            superseded=counts["superseded_by"].total() - counts["superseded_by"]["None"],
-            by_agent=dict(sorted(counts["agent"].items())),
-            by_label=dict(counts["label"]),
-            by_type=dict(sorted(counts["memory_type"].items())),
-            by_trust=dict(sorted(counts["trust"].items())),
-            embedder=self._embedder.name,
-            not_embedded=not_embedded,
-        )
+        shelves = await self._shelves.visible(view.tenant, view.label)
+        return await stats_of(shelves, seen(view, superseded=True), self._embedder.name)
 
     async def tenants(self) -> list[str]:
         """Every tenant that has a memory."""
@@ -356,30 +309,9 @@ class Memory:
         Raises:
             EmbedderFailure: what was embedded up to then is kept.
         """
-        size = await self._embedder.dimension()
-        column = column_of(self._embedder.name, size)
         shelves = await self._shelves.visible(tenant, Label.RESTRICTED)
-        total = sum([await shelf.count(EVERYTHING) for shelf in shelves])
-        waiting = sum([await shelf.count(await _without(shelf, column)) for shelf in shelves])
-        progress(Reindexed(done=total - waiting, total=total))
-        for shelf in shelves:
-            before: list[str] = []
-            while rows := await shelf.columns(
-                await _without(shelf, column), ["id", "content"], REINDEX_BATCH
-            ):
-                ids = [row["id"] for row in rows]
-                if ids == before:
-                    raise EmbedderFailure(
-                        f"The embedder {self._embedder.name} gives no numbers for {ids[0]}.",
-                        "Look at the entry: `perdure memory get` shows it.",
-                    )
-                vectors = await self._embedder.passages([row["content"] for row in rows])
-                await self._write(tenant, partial(self._embed, shelf, ids, vectors))
-                before = ids
-                waiting -= len(ids)
-                progress(Reindexed(done=min(total - waiting, total), total=total))
-            await self._write(tenant, partial(self._settle, shelf, column))
-        return Reindexed(done=min(total - waiting, total), total=total)
+        write = partial(self._writer.run, folder_of(tenant))
+        return await reindexing.reindex(shelves, self._embedder, write, progress)
 
     # Parts -----------------------------------------------------------------------------------
 
@@ -418,27 +350,3 @@ class Memory:
         if not vectors:
             return None
         return await shelf.make_room(self._embedder.name, len(vectors[0]))
-
-    async def _embed(self, shelf: Shelf, ids: list[str], vectors: list[Vector]) -> None:
-        column = await shelf.make_room(self._embedder.name, len(vectors[0]))
-        await shelf.set_vectors(column, ids, vectors)
-
-    async def _settle(self, shelf: Shelf, column: str) -> None:
-        """Drop the vectors of other embedders once every entry has one of this."""
-        # What came in between the last look and the lock keeps the old ones until next time.
-        if not await shelf.count(await _without(shelf, column)):
-            for old in await shelf.embedded_by():
-                if old != column:
-                    await shelf.drop_vectors(old)
-        await shelf.tend()
-
-    async def _unembedded(self, shelf: Shelf) -> str:
-        """The condition of rows that the configured embedder has not embedded."""
-        known = (await shelf.embedded_by()).items()
-        mine = [column for column, name in known if name == self._embedder.name]
-        return f"{mine[-1]} IS NULL" if mine else EVERYTHING
-
-
-async def _without(shelf: Shelf, column: str) -> str:
-    """The condition of rows that have no vector in a column."""
-    return f"{column} IS NULL" if column in await shelf.embedded_by() else EVERYTHING
