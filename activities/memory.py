@@ -7,6 +7,7 @@ where the table stands, whoever was at it before.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -37,12 +38,14 @@ from perdure.memory import Memory, extraction
 from perdure.memory.extraction import Fact
 from perdure.models import REHEARSAL, ModelChain, ModelFailure, Piece, Prompt
 from perdure.policy.secrets import redact_secrets
+from perdure.search import fold
 from perdure.store import Store
 from perdure.store.clock import now
 from perdure.store.remembering import Said
 
 #: Characters of a turn that related entries are searched by.
 _SEARCHED = 1_500
+_SIGNS = re.compile(r'["“”„‟＂()*]|(?<!\w)-')
 #: Entries that a model is shown, to repeat none and to contradict by id.
 _RELATED = 12
 
@@ -99,9 +102,9 @@ class MemoryWork:
         text = " ".join(one.text for one in turn.said if one.role is not Role.TOOL)
         view = View(tenant=turn.tenant, agent=turn.request.agent, label=turn.request.label)
         try:
-            # Plain words: a quote or a dash in what was said is no operator.
-            query = " ".join(word for word in text[:_SEARCHED].split() if word[0].isalnum())
-            found = await self._memory.search(view, query.replace('"', " "), _RELATED)
+            # Plain words: folded text has no operators but signs.
+            query = _SIGNS.sub(" ", fold(text[:_SEARCHED]))
+            found = await self._memory.search(view, query, _RELATED)
         except InvalidArgument:
             return ()
         return found.results

@@ -8,7 +8,9 @@ rehearsal model as the summariser: it extracts, and fills the length it is asked
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +30,7 @@ from perdure.domain.compaction import CompactOutcome, CompactRequest
 from perdure.domain.messages import Role, ToolCall
 from perdure.domain.steps import OpenSession, StepRequest, ToolRequest
 from perdure.guard import Guard
+from perdure.memory import Memory
 from perdure.store import Store
 from perdure.store.clock import now
 from perdure.store.tables import audit, messages, sessions
@@ -50,7 +53,8 @@ class Home:
         guard = Guard(settings)
         self.roster = Roster(settings, store, Toolboxes(settings))
         self.compaction = Compaction(settings, store, self.roster, guard)
-        self.contexts = Contexts(settings, store, self.compaction)
+        memory = Memory.at(settings.memory, settings.home)
+        self.contexts = Contexts(settings, store, self.compaction, memory)
         self.tools = ContextTools(settings, store, self.roster, guard, self.workspace)
 
     @classmethod
@@ -69,8 +73,11 @@ class Home:
 
     @property
     def bytes(self) -> int:
-        """The size of the database, its log included."""
-        return sum(file.stat().st_size for file in self.settings.home.glob("perdure.db*"))
+        """The size of the database once its log is taken up."""
+        path = self.settings.home / "perdure.db"
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return path.stat().st_size
 
 
 @dataclass
@@ -156,7 +163,7 @@ class Session:
 
     async def call(self, arguments: Any) -> Any:
         """The result of a context tool that the session calls."""
-        return await self.home.tools.call(self._request(), arguments)
+        return (await self.home.tools.call(self._request(), arguments)).value
 
     def workspace(self) -> Workspace:
         """Its files."""

@@ -73,18 +73,7 @@ class Bench:
 
     async def history(self) -> None:
         """Events and bytes of history per turn, and the time of a turn, early and late."""
-        key = f"default:history-{time.time_ns()}"
-
-        async def ask() -> None:
-            await self.client.ask(key, '/ls {"path": "."}\n/say done', timeout=60)
-
-        marks = (10, self._repeats(400))
-        done = 0
-        for mark in marks:
-            await times_of(ask, mark - 5 - done)
-            around = await times_of(ask, 10)
-            done = mark + 5
-            self.results[f"tool turn {mark}, ms p50"] = round(p50(around), 1)
+        await self._early_and_late()
         key = f"default:history-{time.time_ns()}"
         done = 0
         for mark in (10, self._repeats(1_000)):
@@ -99,6 +88,29 @@ class Bench:
             self.results[f"history per plain turn up to turn {mark}, bytes"] = round(
                 (after[1] - before[1]) / turns
             )
+
+    async def _early_and_late(self) -> None:
+        """Tool turns about the tenth and about the 400th, of sessions that take turns: what the
+        machine does meanwhile hits both."""
+        late, mark = f"default:late-{time.time_ns()}", self._repeats(400)
+        times: dict[str, list[float]] = {"tool turn 10": [], f"tool turn {mark}": []}
+
+        async def take(key: str, turns: int = 1) -> list[float]:
+            return await times_of(
+                lambda: self.client.ask(key, '/ls {"path": "."}\n/say done', timeout=60), turns
+            )
+
+        await take(late, mark - 5 * BLOCKS // 2)
+        for block in range(BLOCKS):
+            early = f"default:early-{block}-{time.time_ns()}"
+            await take(early, 7)
+            for _ in range(5):
+                times["tool turn 10"] += await take(early)
+                times[f"tool turn {mark}"] += await take(late)
+        for name, measured in times.items():
+            self.results[f"{name}, ms p50"] = round(p50(measured), 1)
+        before, after = map(p50, times.values())
+        self.results[f"tool turn {mark} ÷ tool turn 10 (budget 1.1)"] = round(after / before, 2)
 
     async def _history_of(self, key: str) -> tuple[int, int]:
         """Events and bytes over every run of a session."""

@@ -217,7 +217,7 @@ async def test_summaries_are_found_too_and_a_limit_is_clamped(stack: Stack) -> N
     ]
     assert {hit["kind"] for hit in said["hits"]} == {"message"}
     assert {hit["kind"] for hit in summaries["hits"]} == {"summary"}
-    assert summaries["lane"] == "scan"
+    assert summaries["lane"] == "fts"
     assert {hit["kind"] for hit in both["hits"]} == {"message", "summary"}
     assert [len(found["hits"]) for found in (said, both)] == [30, 30]
     assert [hit["rank"] for hit in both["hits"]] == list(range(1, 31))

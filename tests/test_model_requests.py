@@ -5,6 +5,7 @@ through the conversation.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from openai.resources.chat.completions import completions
 
 from perdure.domain.messages import Message, Role, ToolCall
 from perdure.models import close_models
+from perdure.models.conversion import to_history
 from tests.support.asking import ask, message, result
 from tests.support.openai_server import OpenAIServer
 
@@ -51,6 +53,17 @@ async def test_messages_are_sent_as_the_sdk_sends_them(
     ours, theirs = server.requests
     assert ours.body == theirs.body
     assert list(ours.body) == list(theirs.body)
+
+
+async def test_what_was_sent_is_sent_again_unchanged(server: OpenAIServer) -> None:
+    # Each message is converted once; a request must leave no mark on what the next one sends.
+    transcript = conversation(3)
+    before = deepcopy(to_history(transcript))
+    await ask(*transcript)
+    assert to_history(transcript) == before
+    await ask(*transcript)
+    first, second = server.requests
+    assert first.body == second.body
 
 
 async def test_the_sdk_looks_at_no_more_of_a_long_conversation_than_of_a_short_one(

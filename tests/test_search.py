@@ -449,4 +449,7 @@ def test_the_schema_is_as_described_and_the_triggers_are_there(engine: Engine) -
             "search_message_added",
             "search_session_added",
             "search_session_labelled",
+            "search_summary_added",
+            "search_summary_dropped",
+            "search_summary_labelled",
         }

@@ -228,5 +228,11 @@ def _event_line(event: Event) -> str:
 
     place = "" if event.turn is None else f"turn {event.turn}"
     place += "" if event.step is None else f" step {event.step}"
-    told = " ".join(f"{name}={value}" for name, value in event.payload.items() if value != [])
+    # The session of a run has the run's name in its key.
+    known = {"session_key"} if event.payload.get("run_id") else set()
+    told = " ".join(
+        f"{name}={value}"
+        for name, value in event.payload.items()
+        if value != [] and name not in known
+    )
     return f"{event.id:>6}  {clock(event.at)}  {event.kind:<16}  {place:<15}  {one_line(told, 300)}"

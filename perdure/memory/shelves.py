@@ -6,7 +6,9 @@ those at or below their label and no other.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import importlib
 import os
 import re
 from datetime import timedelta
@@ -113,14 +115,15 @@ class Shelves:
         return self._connections[tenant]
 
     async def _connect(self, place: str) -> AsyncConnection:
-        import lancedb
-
-        return await lancedb.connect_async(
+        # It takes a second to import: in a thread, so that heartbeats go on.
+        lancedb = await asyncio.to_thread(importlib.import_module, "lancedb")
+        connection: AsyncConnection = await lancedb.connect_async(
             place,
             # Others write, too: every read looks for their newest version.
             read_consistency_interval=timedelta(0),
             storage_options=self._options or None,
         )
+        return connection
 
 
 def folder_of(tenant: str) -> str:

@@ -8,10 +8,10 @@ message is rebuilt from its text and calls. Every tool call has an id of its own
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import pydantic_core
 from pydantic import TypeAdapter
@@ -37,8 +37,8 @@ _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
 #: Providers refuse an empty text block; a tool may well have nothing to say.
 _EMPTY_RESULT = "(empty)"
-#: Messages of each role that are kept as pydantic-ai has them: those of a few long contexts.
-_KEPT = 8_192
+
+Made = TypeVar("Made")
 
 
 def to_history(transcript: Sequence[Message], parent: str | None = None) -> list[ModelMessage]:
@@ -177,16 +177,26 @@ def _to_response(message: Message, ids: _CallIds) -> ModelResponse:
     return replace(response, parts=parts)
 
 
-# A step sends all of the context again, and what it sends never changes: nobody downstream changes
-# these parts, pydantic-ai neither.
+def _once(make: Callable[[Message], Made]) -> Callable[[Message], Made]:
+    """`make`, done once for each message as long as that is in use: every step sends all of its
+    context again. Nobody changes what was made, pydantic-ai neither."""
+    made: WeakKeyDictionary[Message, Made] = WeakKeyDictionary()
+
+    def of(message: Message) -> Made:
+        known = made.get(message)
+        if known is None:
+            known = made[message] = make(message)
+        return known
+
+    return of
 
 
-@lru_cache(maxsize=_KEPT)
+@_once
 def _prompt(message: Message) -> UserPromptPart:
     return UserPromptPart(message.text, timestamp=message.at)
 
 
-@lru_cache(maxsize=_KEPT)
+@_once
 def _result(message: Message) -> ToolReturnPart:
     return ToolReturnPart(
         tool_name=message.tool_name or "unknown",
@@ -196,7 +206,7 @@ def _result(message: Message) -> ToolReturnPart:
     )
 
 
-@lru_cache(maxsize=_KEPT)
+@_once
 def _response(message: Message) -> ModelResponse:
     """An answer with the message's own ids."""
     response = _kept_response(message)

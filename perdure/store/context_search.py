@@ -7,10 +7,8 @@ the session may read. An index that fails is no reason to find nothing: then all
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 from itertools import zip_longest
@@ -18,43 +16,24 @@ from itertools import zip_longest
 from sqlalchemy import Connection, and_, bindparam, select
 from sqlalchemy.exc import DBAPIError
 
-from perdure.context.summaries import Summary
 from perdure.domain.labels import Label, can_flow, join
 from perdure.domain.messages import Frozen, Message
-from perdure.search import Mode, Query, fold, matches, matches_folded, scores, snippet
-from perdure.store.context_tables import summaries
+from perdure.search import Query, matches, snippet
 from perdure.store.database import Database
-from perdure.store.nodes import leaves_of, named
+from perdure.store.nodes import leaves_of
 from perdure.store.readers import Reader
 from perdure.store.rows import message_of
-from perdure.store.search import Lane, MessageHit, search_messages
+from perdure.store.search import Lane, search_messages
+from perdure.store.summary_search import search_summaries
 from perdure.store.tables import messages, turns
 
-#: Folded texts of summaries kept in memory, in characters; those used longest ago go first. Half
-#: a million messages have about 24 million characters of summaries.
-KEPT = 60_000_000
 #: How long messages are read through where no index helps, in seconds.
 PATIENCE = 10.0
 _PAGE = 200
-#: Hits asked for beyond what is wanted, and how often: those of the turn that asks are left out,
-#: and a long turn may have hundreds.
-_LEFT_OUT = 50
-_PAGES = 10
 _END = 2_147_483_647
-#: Of a long text this much is scored.
-_SCORED = 20_000
 
 _logger = logging.getLogger(__name__)
 
-_IDS = (
-    select(summaries.c.id, summaries.c.label)
-    .where(summaries.c.session_key == bindparam("key"), summaries.c.epoch == bindparam("of_epoch"))
-    .order_by(summaries.c.first_seq.desc(), summaries.c.depth)
-)
-_TEXTS = select(summaries.c.id, summaries.c.text).where(
-    summaries.c.session_key == bindparam("key"),
-    summaries.c.id.in_(bindparam("ids", expanding=True)),
-)
 _OLDER = (
     select(messages)
     .where(
@@ -110,11 +89,10 @@ class ContextFound(Frozen):
 
 
 class ContextSearch:
-    """Searching contexts. Summaries never change, so their folded texts are kept in memory."""
+    """Searching contexts."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._folded = _Folded()
 
     async def find(
         self,
@@ -135,14 +113,12 @@ class ContextSearch:
         if Kind.MESSAGE in kinds:
             said = await self._messages(session_key, epoch, query, level, before_turn, limit)
         if Kind.SUMMARY in kinds:
-            written = await self._database.read(
-                _find_summaries, self._folded, session_key, epoch, query, level, limit
-            )
+            written = await self._summaries(session_key, epoch, query, level, limit)
         turns = zip_longest(said.hits, written.hits)
         hits = [hit for pair in turns for hit in pair if hit is not None][:limit]
         return ContextFound(
             hits=tuple(hit.model_copy(update={"rank": at}) for at, hit in enumerate(hits, 1)),
-            lane=said.lane if Kind.MESSAGE in kinds else Lane.SCAN,
+            lane=said.lane if Kind.MESSAGE in kinds else written.lane,
             complete=said.complete and written.complete,
         )
 
@@ -166,38 +142,15 @@ class ContextSearch:
             return found
         return await self._database.read(_read_through, *asked)
 
-
-class _Folded:
-    """Folded texts of summaries, by session and id."""
-
-    def __init__(self) -> None:
-        self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._size = 0
-        self._lock = threading.Lock()
-
-    def of(
-        self, connection: Connection, session_key: str, ids: Sequence[str]
-    ) -> list[tuple[str, str]]:
-        """Each of the ids with its folded text, in order."""
-        with self._lock:
-            known = {name: self._texts.get((session_key, name)) for name in ids}
-        missing = [name for name, text in known.items() if text is None]
-        for start in range(0, len(missing), _PAGE):
-            place = {"key": session_key, "ids": missing[start : start + _PAGE]}
-            known |= {row.id: fold(row.text) for row in connection.execute(_TEXTS, place)}
-        found = [(name, text) for name, text in known.items() if text is not None]
-        with self._lock:
-            for name, text in found:
-                self._keep((session_key, name), text)
-            while self._size > KEPT:
-                self._size -= len(self._texts.popitem(last=False)[1])
-        return found
-
-    def _keep(self, place: tuple[str, str], text: str) -> None:
-        if place not in self._texts:
-            self._size += len(text)
-        self._texts[place] = text
-        self._texts.move_to_end(place)
+    async def _summaries(
+        self, session_key: str, epoch: int, query: Query, level: Label, limit: int
+    ) -> ContextFound:
+        asked = (session_key, epoch, query, level, limit)
+        try:
+            return await self._database.read(_find_summaries, *asked)
+        except DBAPIError as error:
+            _logger.warning("the search index of summaries failed: %s", error.orig)
+            return await self._database.read(_find_summaries, *asked, indexed=False)
 
 
 def _find_messages(
@@ -209,25 +162,16 @@ def _find_messages(
     before_turn: int | None,
     limit: int,
 ) -> ContextFound:
-    end = _begin_of(connection, session_key, before_turn)
-    reader = Reader.session(session_key, level)
-    kept: list[MessageHit] = []
-    size = limit + _LEFT_OUT
-    for page in range(_PAGES):
-        found = search_messages(
-            connection,
-            query,
-            reader,
-            session_key=session_key,
-            epoch=epoch,
-            limit=size,
-            offset=page * size,
-        )
-        kept += [hit for hit in found.hits if hit.seq < end]
-        if len(kept) >= limit or len(found.hits) < size:
-            break
-    kept = kept[:limit]
-    leaves = leaves_of(connection, session_key, epoch, [hit.seq for hit in kept])
+    found = search_messages(
+        connection,
+        query,
+        Reader.session(session_key, level),
+        session_key=session_key,
+        epoch=epoch,
+        without=None if before_turn is None else (session_key, before_turn),
+        limit=limit,
+    )
+    leaves = leaves_of(connection, session_key, epoch, [hit.seq for hit in found.hits])
     hits = (
         ContextHit(
             kind=Kind.MESSAGE,
@@ -237,7 +181,7 @@ def _find_messages(
             summary_id=leaves.get(hit.seq),
             label=hit.label,
         )
-        for hit in kept
+        for hit in found.hits
     )
     return ContextFound(hits=tuple(hits), lane=found.lane, complete=found.complete)
 
@@ -251,40 +195,35 @@ def _begin_of(connection: Connection, session_key: str, turn: int | None) -> int
 
 def _find_summaries(
     connection: Connection,
-    folded: _Folded,
     session_key: str,
     epoch: int,
     query: Query,
     level: Label,
     limit: int,
+    *,
+    indexed: bool = True,
 ) -> ContextFound:
-    place = {"key": session_key, "of_epoch": epoch}
-    ids = [row.id for row in connection.execute(_IDS, place) if can_flow(Label(row.label), level)]
-    texts = folded.of(connection, session_key, ids)
-    for mode in Mode:
-        matching = [one for one in texts if matches_folded(query, one[1], mode)]
-        if matching:
-            scored = zip(
-                matching,
-                scores(query, [text[:_SCORED] for _, text in matching], mode),
-                strict=True,
-            )
-            # Sorting is stable: of equals the newer comes first.
-            best = sorted(scored, key=lambda one: one[1], reverse=True)[:limit]
-            found = named(connection, session_key, [name for (name, _), _ in best])
-            return ContextFound(hits=tuple(_summary_hit(query, mode, one) for one in found))
-    return ContextFound()
-
-
-def _summary_hit(query: Query, mode: Mode, summary: Summary) -> ContextHit:
-    return ContextHit(
-        kind=Kind.SUMMARY,
-        id=summary.id,
-        snippet=snippet(query, summary.text, mode),
-        at=summary.latest_at,
-        summary_id=summary.id,
-        label=summary.label,
+    found = search_summaries(
+        connection,
+        query,
+        session_key=session_key,
+        epoch=epoch,
+        level=level,
+        limit=limit,
+        indexed=indexed,
     )
+    hits = (
+        ContextHit(
+            kind=Kind.SUMMARY,
+            id=hit.id,
+            snippet=hit.snippet,
+            at=hit.latest_at,
+            summary_id=hit.id,
+            label=hit.label,
+        )
+        for hit in found.hits
+    )
+    return ContextFound(hits=tuple(hits), lane=found.lane, complete=found.complete)
 
 
 def _read_through(

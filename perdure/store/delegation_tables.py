@@ -67,6 +67,7 @@ runs = Table(
     UniqueConstraint("session_key"),
     Index(None, "parent_key", "state"),
     Index(None, "state"),
+    Index(None, "ended_at"),
     Index(None, "path"),
     Index(None, "follows"),
 )

@@ -16,6 +16,8 @@ from perdure.domain.messages import Message, Role, ToolCall
 from perdure.store.context_tables import FOREVER
 from perdure.store.tables import messages
 
+_ROLES = {str(role): role for role in Role}
+_LABELS = {str(label): label for label in Label}
 _FIELDS = tuple(Message.model_fields)
 # By place: by name, a row's values take three times as long.
 _taken = itemgetter(*(list(messages.c.keys()).index(name) for name in _FIELDS))
@@ -24,8 +26,8 @@ _taken = itemgetter(*(list(messages.c.keys()).index(name) for name in _FIELDS))
 def message_of(row: Row[Any]) -> Message:
     """The message that a row of all columns of `messages` holds."""
     fields = dict(zip(_FIELDS, _taken(row), strict=True))
-    fields["role"] = Role(fields["role"])
-    fields["label"] = Label(fields["label"])
+    fields["role"] = _ROLES[fields["role"]]
+    fields["label"] = _LABELS[fields["label"]]
     fields["tool_calls"] = tuple(ToolCall.model_construct(**call) for call in fields["tool_calls"])
     message = Message.__new__(Message)
     # As unpickling makes it: `model_construct` takes five times as long.

@@ -16,16 +16,17 @@ from sqlalchemy import CTE, ColumnElement, Connection, Row, or_, select
 from perdure.domain.keys import Kind
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
+from perdure.domain.runs import RunState
 from perdure.domain.states import SessionState
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
 from perdure.store.run_views import (
     RunView,
     is_below,
-    is_recent,
     last_tool_of,
     may_see,
     rows_of,
+    since,
     view_of,
 )
 from perdure.store.tables import sessions
@@ -110,15 +111,17 @@ def _read(
     return Forest(sessions=tuple(trees), total=len(found), cut=len(rows) > MOST)
 
 
-def _kept(recent_minutes: float | None) -> CTE | None:
-    """The runs that are recent, and those above them; None for all."""
-    if recent_minutes is None:
+def _kept(minutes: float | None) -> CTE | None:
+    """The runs that have not ended longer ago, and those above them; None for all."""
+    if minutes is None:
         return None
-    kept = (
-        select(runs.c.run_id, runs.c.parent_key)
-        .where(is_recent(recent_minutes))
-        .cte("kept", recursive=True)
+    # Each half has its index.
+    under_way = select(runs.c.run_id, runs.c.parent_key).where(
+        runs.c.state.in_([state for state in RunState if state is not RunState.ENDED])
     )
+    ended = select(runs.c.run_id, runs.c.parent_key).where(runs.c.ended_at >= since(minutes))
+    recent = under_way.union(ended).cte("recent")
+    kept = select(recent.c.run_id, recent.c.parent_key).cte("kept", recursive=True)
     return kept.union(
         select(runs.c.run_id, runs.c.parent_key).join(kept, runs.c.session_key == kept.c.parent_key)
     )

@@ -111,16 +111,15 @@ def is_below(session_keys: Sequence[str]) -> ColumnElement[bool]:
 
 
 def may_see(level: Label) -> ColumnElement[bool]:
-    """The condition that a run, joined with its session, is at `level` at most: what its session
-    has taken in, and what it was told or has come to."""
-    labels = [label for label in Label if can_flow(label, level)]
-    return sessions.c.label.in_(labels) & runs.c.label.in_(labels)
+    """The condition that a run, joined with its session, is at `level` at most: its task, what it
+    has taken in, and its result."""
+    above = [label for label in Label if not can_flow(label, level)]
+    return sessions.c.label.not_in(above) & runs.c.label.not_in(above)
 
 
-def is_recent(minutes: float) -> ColumnElement[bool]:
-    """The condition that a run has not ended longer ago."""
-    since = now() - timedelta(minutes=minutes)
-    return or_(runs.c.ended_at.is_(None), runs.c.ended_at >= since)
+def since(minutes: float) -> datetime:
+    """So many minutes ago."""
+    return now() - timedelta(minutes=minutes)
 
 
 def last_tool_of(session_key: ColumnElement[str]) -> ColumnElement[str]:
@@ -164,7 +163,8 @@ def _below(
     if session_key is not None:
         conditions.append(is_below([session_key]))
     if recent_minutes is not None:
-        conditions.append(is_recent(recent_minutes))
+        recent = runs.c.ended_at >= since(recent_minutes)
+        conditions.append(or_(runs.c.ended_at.is_(None), recent))
     found = connection.execute(rows_of(*conditions).limit(limit).offset(offset))
     total = connection.scalar(
         select(func.count())

@@ -38,7 +38,8 @@ SCANNED = 5_000
 #: Of a long text this much is scored.
 _SCORED = 20_000
 
-_NUMBER = select(search_sessions.c.number).where(search_sessions.c.session_key == bindparam("key"))
+#: The number under which the indexes know a session.
+NUMBER = select(search_sessions.c.number).where(search_sessions.c.session_key == bindparam("key"))
 #: The first message of a turn, and the number of its session.
 _TURN = (
     select(search_sessions.c.number, messages.c.seq)
@@ -143,7 +144,7 @@ def search_messages(
     """
     number = None
     if session_key is not None:
-        number = connection.scalar(_NUMBER, {"key": session_key})
+        number = connection.scalar(NUMBER, {"key": session_key})
         if number is None:
             return Found()
     own = None

@@ -36,10 +36,16 @@ from perdure.search import (
     words,
 )
 from perdure.search.text import is_lettered
+from perdure.store.search_tables import search_summary_documents
 from perdure.store.tables import messages
 
 #: Tables that are the engine's own, which nobody describes elsewhere.
 ENGINE_TABLES = ("search_words", "search_trigrams")
+#: The same two for the summaries of contexts.
+_OF_SUMMARIES = {
+    "search_words": "search_summary_words",
+    "search_trigrams": "search_summary_trigrams",
+}
 
 #: Longer words are indexed by their beginning: encoded data would only fill the index.
 LONGEST_TOKEN = 64
@@ -56,12 +62,13 @@ _EVERYTHING = f'"{_OURS}"'
 
 def is_described(name: str | None, kind: str, _parents: object = None) -> bool:
     """Whether the metadata describes what the database has under this name; for alembic."""
-    return kind != "table" or not (name or "").startswith(ENGINE_TABLES)
+    engines = (*ENGINE_TABLES, *_OF_SUMMARIES.values())
+    return kind != "table" or not (name or "").startswith(engines)
 
 
 def register(connection: sqlite3.Connection) -> None:
     """Make known to a connection the functions that the indexes are kept with."""
-    for function, arguments in ((search_tokens, 3), (search_folded, 1)):
+    for function, arguments in ((search_tokens, 3), (search_folded, 1), (search_flat, 1)):
         connection.create_function(function.__name__, arguments, function, deterministic=True)
 
 
@@ -77,6 +84,11 @@ def search_folded(text: str) -> str:
     """The text of a document whose trigrams are kept. Each costs ten times a word: parts of words
     are found in the beginning of a very long message, and not inside encoded data."""
     return _ENCODED.sub(lambda data: data[0][:LONGEST_TOKEN], fold(text[:TRIGRAM_TEXT]))
+
+
+def search_flat(text: str) -> str:
+    """The text of a summary as it is compared, white space being one."""
+    return " ".join(fold(text).split())
 
 
 def _symbol(character: str) -> str:
@@ -300,3 +312,50 @@ def _values(
     return (
         (None, values) if match.upper is None else (match.table, {**values, "match": match.upper})
     )
+
+
+def translated_for_summaries(query: Query, mode: Mode, session: int) -> Match:
+    """As `translated`, for the indexes of summaries, which know where trigrams stand."""
+    if mode is Mode.PARTS:
+        return Match("search_trigrams", _translate(query.root, _part, None).upper, None)
+    return translated(query, mode, session)
+
+
+def _part(leaf: Leaf) -> _Bounds:
+    """A leaf as text that stands somewhere, in `search_summary_trigrams`."""
+    flat = " ".join(leaf.text.split())
+    return _Bounds('"{}"'.format(flat.replace('"', '""')) if len(flat) > 2 else None, None)
+
+
+_NOTED = [search_summary_documents.c[name] for name in ("summary_id", "folded")]
+_SUMMARIES = """
+    SELECT {columns} FROM {documents}
+    WHERE {match} d.session = :session AND d.epoch = :epoch AND d.level <= :level
+    ORDER BY {order} DESC LIMIT :limit
+"""
+
+
+def _of_summaries(table: str | None) -> str:
+    columns = ", ".join(f"d.{column.name}" for column in _NOTED)
+    documents, match, order = "search_summary_documents AS d", "", "d.doc"
+    if table is not None:
+        documents = f"{table} AS w CROSS JOIN {documents} ON d.doc = w.rowid"
+        match, order = f"{table} MATCH :match AND", "w.rowid"
+    return _SUMMARIES.format(columns=columns, documents=documents, match=match, order=order)
+
+
+_FOUND_SUMMARIES = {
+    table: text(_of_summaries(name)).columns(*_NOTED)
+    for table, name in (*_OF_SUMMARIES.items(), (None, None))
+}
+
+
+def found_summaries(
+    connection: Connection, match: Match, *, session: int, epoch: int, level: int, limit: int
+) -> CursorResult[Any]:
+    """The id and folded text of those summaries of one session's epoch that `match.upper` finds,
+    those made last first; read as they are taken."""
+    table = None if match.upper is None else match.table
+    values = {"session": session, "epoch": epoch, "level": level, "limit": limit}
+    match_value = {} if table is None else {"match": match.upper}
+    return connection.execute(_FOUND_SUMMARIES[table], values | match_value)

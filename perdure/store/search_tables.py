@@ -35,6 +35,22 @@ search_documents = Table(
     Column("level", Integer, nullable=False),
 )
 
+#: One row per summary of a context, numbered as they were made: as `search_documents` is to the
+#: indexes of messages, so is this to those of summaries. They are long, and of many only a few
+#: lines are wanted: `folded` is the text as it is compared, white space being one.
+search_summary_documents = Table(
+    "search_summary_documents",
+    metadata,
+    Column("doc", Integer, primary_key=True, autoincrement=True),
+    Column("session", Integer, nullable=False),
+    Column("summary_id", String(64), nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("level", Integer, nullable=False),
+    Column("folded", Text, nullable=False),
+    Index(None, "session", "summary_id"),
+    sqlite_autoincrement=True,
+)
+
 #: Summaries of what was found, made once for a message and a question. `query` is a digest.
 search_summaries = Table(
     "search_summaries",

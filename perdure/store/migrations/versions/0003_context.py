@@ -1,4 +1,4 @@
-"""The summary DAG of each session's context."""
+"""The summary DAG of each session's context, with FTS5 indexes kept by triggers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,54 @@ revision = "0003"
 down_revision = "0002"
 branch_labels = None
 depends_on = None
+
+_RANK = (
+    "CASE NEW.label WHEN 'PUBLIC' THEN 0 WHEN 'INTERNAL' THEN 1 WHEN 'CONFIDENTIAL' THEN 2 "
+    "ELSE 3 END"
+)
+_OF = (
+    "session = (SELECT number FROM search_sessions WHERE session_key = {0}.session_key) "
+    "AND summary_id = {0}.id"
+)
+
+#: As for messages: `search_tokens` and `search_flat` are functions of the application. What is
+#: dropped leaves its postings behind, which lead nowhere: numbers of documents are never reused.
+#: There are few summaries, and they are long: where their trigrams stand is kept too.
+_SEARCH = (
+    """
+    CREATE VIRTUAL TABLE search_summary_words
+    USING fts5(tokens, content='', columnsize=0, tokenize='ascii')
+    """,
+    """
+    CREATE VIRTUAL TABLE search_summary_trigrams
+    USING fts5(folded, content='', columnsize=0, tokenize='trigram case_sensitive 1')
+    """,
+    f"""
+    CREATE TRIGGER search_summary_added AFTER INSERT ON summaries BEGIN
+      INSERT INTO search_summary_documents (session, summary_id, epoch, level, folded)
+      SELECT number, NEW.id, NEW.epoch, {_RANK}, search_flat(NEW.text)
+      FROM search_sessions WHERE session_key = NEW.session_key;
+      INSERT INTO search_summary_words (rowid, tokens)
+      SELECT doc, search_tokens(NEW.text, session, tenant)
+      FROM search_summary_documents JOIN search_sessions ON number = session
+      WHERE doc = (SELECT max(doc) FROM search_summary_documents);
+      INSERT INTO search_summary_trigrams (rowid, folded)
+      SELECT doc, folded FROM search_summary_documents
+      WHERE doc = (SELECT max(doc) FROM search_summary_documents);
+    END
+    """,
+    f"""
+    CREATE TRIGGER search_summary_labelled AFTER UPDATE OF label ON summaries
+    WHEN NEW.label <> OLD.label BEGIN
+      UPDATE search_summary_documents SET level = {_RANK} WHERE {_OF.format("NEW")};
+    END
+    """,
+    f"""
+    CREATE TRIGGER search_summary_dropped AFTER DELETE ON summaries BEGIN
+      DELETE FROM search_summary_documents WHERE {_OF.format("OLD")};
+    END
+    """,
+)
 
 
 def upgrade() -> None:
@@ -86,3 +134,21 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("session_key", name=op.f("pk_sweeps")),
     )
+    op.create_table(
+        "search_summary_documents",
+        sa.Column("doc", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("session", sa.Integer(), nullable=False),
+        sa.Column("summary_id", sa.String(length=64), nullable=False),
+        sa.Column("epoch", sa.Integer(), nullable=False),
+        sa.Column("level", sa.Integer(), nullable=False),
+        sa.Column("folded", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("doc", name=op.f("pk_search_summary_documents")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(
+        op.f("ix_search_summary_documents_session_summary_id"),
+        "search_summary_documents",
+        ["session", "summary_id"],
+    )
+    for statement in _SEARCH:
+        op.execute(statement)

@@ -54,6 +54,7 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_runs_parent_key_state"), "runs", ["parent_key", "state"])
     op.create_index(op.f("ix_runs_state"), "runs", ["state"])
+    op.create_index(op.f("ix_runs_ended_at"), "runs", ["ended_at"])
     op.create_index(op.f("ix_runs_path"), "runs", ["path"])
     op.create_index(op.f("ix_runs_follows"), "runs", ["follows"])
     op.create_table(
