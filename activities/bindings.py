@@ -69,9 +69,7 @@ class Bindings:
         self._courier = courier
         self._session_tools = SessionTools(settings, store, roster, guard)
         self._context_tools = ContextTools(settings, store, roster, guard, self.workspace)
-        self._delegation = Delegation(
-            settings, store, roster, guard, self._context_tools.summarizer
-        )
+        self._delegation = Delegation(settings, store, roster, guard)
         self._looking_after = LookingAfter(settings, store, post)
         self._memory_tools = MemoryTools(settings, store, guard, self.workspace)
         self._messaging = messaging

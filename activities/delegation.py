@@ -17,12 +17,7 @@ from perdure.config import Settings
 from perdure.delegation import artifacts
 from perdure.delegation.handing import withheld
 from perdure.delegation.outputs import expected
-from perdure.delegation.packet import (
-    SUMMARY_TOKENS,
-    Announcement,
-    SpawnPacket,
-    summary_within,
-)
+from perdure.delegation.packet import Announcement, SpawnPacket, summary_within
 from perdure.domain.errors import Denied, InvalidArgument
 from perdure.domain.ids import new_run_id
 from perdure.domain.labels import Label, can_flow
@@ -31,7 +26,8 @@ from perdure.domain.steps import ToolRequest, WaitsFor
 from perdure.guard import Guard
 from perdure.sending import terms_of
 from perdure.store import Store
-from perdure.store.runs import Run, Spawn, Spawned, session_key_of
+from perdure.store.runs import Run, session_key_of
+from perdure.store.spawning import Spawn, Spawned
 from perdure.tools.catalogue import groups
 from perdure.tools.subagents import FEWEST_STEPS, ParentHistory, SessionsSpawn
 from perdure.workspace import Workspace
@@ -44,19 +40,12 @@ LOOK_AGAIN = 600.0
 class Delegation:
     """Orders runs."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        roster: Roster,
-        guard: Guard,
-        summarizer: Summarizer,
-    ) -> None:
+    def __init__(self, settings: Settings, store: Store, roster: Roster, guard: Guard) -> None:
         self._settings = settings
         self._store = store
         self._roster = roster
         self._guard = guard
-        self._summarizer = summarizer
+        self._summarizer = Summarizer(settings, store, roster, guard)
 
     async def spawn(self, request: ToolRequest, asked: SessionsSpawn) -> Pending | Done:
         """Order a run, and wait for it unless it is asked not to.
@@ -64,7 +53,7 @@ class Delegation:
         Raises:
             PerdureError: what the model is to read; nothing was spawned.
         """
-        spawned = await self._store.runs.spawned_by(request)
+        spawned = await self._store.spawning.spawned_by(request)
         if spawned is None:
             spawned = await self._order(request, asked)
         run = spawned.run
@@ -90,6 +79,7 @@ class Delegation:
         tools = await self._tools(parent, agent, asked.tool_groups)
         limits = self._settings.limits
         depth = 1 if parent.packet is None else parent.packet.depth + 1
+        await self._store.spawning.check_room(request, depth, limits)
         run_id = new_run_id(agent)
         key = session_key_of(request.session_key, agent, run_id)
         labels = (await self._store.claims.look(request)).labels
@@ -126,10 +116,19 @@ class Delegation:
             token_budget=limits.run_tokens,
             cost_budget=limits.run_cost,
         )
-        await self._store.runs.check_room(request, depth, limits)
         # Before the run can be started by anyone.
         await asyncio.to_thread(artifacts.copy, mine, self._workspace(key), files)
-        return await self._store.runs.spawn(request, spawn, limits)
+        return await self._store.spawning.spawn(request, spawn, limits)
+
+    async def _summary(self, request: ToolRequest, asked: SessionsSpawn) -> str | None:
+        """What the child is told of this conversation, if it is told of it. Its level is at most
+        the session's, which is the task's."""
+        if asked.include_parent_history is ParentHistory.NONE:
+            return None
+        told, _ = await self._summarizer.summary_of(
+            request.session_key, request.agent, request.label, turn=request.turn
+        )
+        return summary_within(told)
 
     def _check_agent(self, parent: Member, request: ToolRequest, agent: str) -> None:
         if not may_spawn(self._settings, request.agent, agent):
@@ -175,19 +174,6 @@ class Delegation:
             for name in child.specs
             if name in parent.toolbox.specs and (not asked or name in wanted)
         )
-
-    async def _summary(self, request: ToolRequest, asked: SessionsSpawn) -> str | None:
-        if asked.include_parent_history is ParentHistory.NONE:
-            return None
-        # It is of what this session has taken in, and so at its level at most.
-        summary, _ = await self._summarizer.summary_of(
-            request.session_key,
-            request.agent,
-            request.label,
-            turn=request.turn,
-            max_tokens=SUMMARY_TOKENS,
-        )
-        return summary_within(summary)
 
     def _announcement(self, asked: SessionsSpawn) -> Announcement | None:
         channel, recipient = asked.announce_channel_type, asked.announce_channel_id

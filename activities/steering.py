@@ -18,7 +18,8 @@ from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
 from perdure.store import Store
-from perdure.store.runs import Run, Spawn, session_key_of
+from perdure.store.runs import Run, session_key_of
+from perdure.store.spawning import Spawn
 from perdure.store.stopping import Steered
 from perdure.workspace import Workspace
 

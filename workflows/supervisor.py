@@ -120,7 +120,11 @@ class Supervisor:
             await workflow.wait_condition(
                 lambda: self._state.woken or self._resting,
                 timeout=timedelta(seconds=max(seconds, 0.1)),
-                timeout_summary=f"{self._plan.queued} runs wait for a place",
+                timeout_summary=(
+                    f"{self._plan.queued} runs wait for a place"
+                    if self._plan.queued
+                    else "results wait for room in the inbox"
+                ),
             )
 
     async def _carry_out(self, plan: Supervision) -> None:

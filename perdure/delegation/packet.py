@@ -14,6 +14,7 @@ from perdure.delegation.framing import enclosed, one_line
 from perdure.delegation.trimming import trimmed
 from perdure.domain.labels import Label, join
 from perdure.domain.messages import Frozen
+from perdure.tools.subagents import SPAWN
 
 #: What a child reads of its parent's conversation, in tokens: what it is about, and no more.
 SUMMARY_TOKENS = 1_000
@@ -113,6 +114,11 @@ def _limits(packet: SpawnPacket) -> str:
         if further <= 0
         else f"Sub-agents of yours may go {further} deeper."
     )
+    if SPAWN in packet.tools and further > 0:
+        below += (
+            " What they come to is brought to you before you are done, also where you did not wait "
+            "for it: then answer again, and your last answer counts."
+        )
     return f"You have at most {packet.max_steps} steps, that is model calls. {below}"
 
 

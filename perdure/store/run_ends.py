@@ -6,6 +6,8 @@ is kept where that is a run which was stopped or had ended without it: nothing b
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sqlalchemy import Connection, bindparam, select, update
 
 from perdure.delegation.results import RunResult
@@ -48,17 +50,19 @@ def end(parent: SessionWriter, run: Run, result: RunResult, label: Label) -> Non
         session_key=run.session_key,
         reason=result.end_reason,
     )
-    if run.handed_at is None and is_left_behind(of_session(parent.connection, parent.key), run):
+    if run.handed_at is None and is_left_behind(
+        of_session(parent.connection, parent.key), run.queued_at
+    ):
         keep(parent, run.run_id, "run ended")
 
 
-def is_left_behind(above: Run | None, run: Run) -> bool:
-    """Whether the run that has spawned `run` takes nothing from it any more."""
+def is_left_behind(above: Run | None, queued_at: datetime) -> bool:
+    """Whether the run `above` takes nothing any more from one that it spawned at that moment."""
     if above is None:
         return False
     return above.state is RunState.STOPPING or (
         # A session goes on after its run, and what it spawns then is its own.
-        above.ended_at is not None and run.queued_at < above.ended_at
+        above.ended_at is not None and queued_at < above.ended_at
     )
 
 
@@ -70,7 +74,7 @@ def listeners(connection: Connection, run: Run) -> tuple[Address, ...]:
         for row in connection.execute(_WAITERS, {"target": run.session_key, "at": now()})
     ]
     above = of_session(connection, run.parent_key)
-    if not is_left_behind(above, run):
+    if not is_left_behind(above, run.queued_at):
         agent = connection.scalar(
             select(sessions.c.agent).where(sessions.c.session_key == run.parent_key)
         )

@@ -26,8 +26,9 @@ from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
 from perdure.store.kept_results import keep_what_waits
 from perdure.store.run_ends import end, listeners
-from perdure.store.runs import Address, Run, Spawn, get, insert_run, run_of, start
+from perdure.store.runs import Address, Run, get, run_of, start
 from perdure.store.session_writer import SessionWriter
+from perdure.store.spawning import Spawn, insert_run
 from perdure.store.tables import mailbox as mailbox_table
 from perdure.store.trees import in_subtree
 

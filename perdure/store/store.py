@@ -30,6 +30,7 @@ from perdure.store.search import Search
 from perdure.store.search_summaries import SearchSummaries
 from perdure.store.session_views import SessionViews
 from perdure.store.sessions import Sessions
+from perdure.store.spawning import Spawning
 from perdure.store.stopping import Stopping
 from perdure.store.summaries import Summaries
 from perdure.store.supervision import SupervisionStore
@@ -67,6 +68,7 @@ class Store:
         self.outbox = Outbox(database)
         self.deltas = Deltas(database)
         self.runs = Runs(database)
+        self.spawning = Spawning(database)
         self.run_outcomes = RunOutcomes(database)
         self.budgets = Budgets(database)
         self.run_views = RunViews(database)

@@ -7,8 +7,9 @@ call that waits for it, or as a message, or told as kept where the session has b
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from perdure.delegation.handing import WITHHELD, unstarted
 from perdure.delegation.results import message
@@ -19,6 +20,7 @@ from perdure.domain.limits import Limits
 from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState
 from perdure.domain.states import EventKind, ToolStatus, TurnState
+from perdure.domain.steps import ChildStart
 from perdure.store import mailbox
 from perdure.store.addressing import Terms
 from perdure.store.arrivals import arrive
@@ -27,11 +29,50 @@ from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
 from perdure.store.kept_results import RESULT, handed, keep
 from perdure.store.run_ends import end, is_left_behind, listeners
-from perdure.store.runs import UNDER_WAY, Address, Run, count, of_session, run_of, start
+from perdure.store.runs import UNDER_WAY, Address, Run, count, get, of_session, run_of, start
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import mailbox as mailbox_table
 from perdure.store.tables import sessions, tool_claims, turns
 from perdure.store.withheld_results import withhold_result
+
+# Statements are built once: building them anew costs more than running them.
+_PARENT_IS = runs.c.parent_key == bindparam("key")
+_QUEUED = (
+    select(runs)
+    .where(_PARENT_IS, runs.c.state == RunState.QUEUED)
+    .order_by(runs.c.queued_at, runs.c.run_id)
+)
+#: Without packets and results: many may have ended whose calls have not taken them yet.
+_UNHANDED = (
+    select(
+        *(runs.c[name] for name in ("run_id", "parent_key", "sync", "epoch", "queued_at")),
+        *(runs.c[name] for name in ("parent_turn", "parent_step", "parent_call")),
+    )
+    .where(_PARENT_IS, runs.c.state == RunState.ENDED, runs.c.handed_at.is_(None))
+    .order_by(runs.c.ended_at, runs.c.run_id)
+)
+#: Runs that have their place, and whose workflow has not begun their first turn.
+_UNSTARTED = (
+    select(*(runs.c[name] for name in ChildStart.model_fields))
+    .join(sessions, sessions.c.session_key == runs.c.session_key)
+    .where(_PARENT_IS, runs.c.state.in_(UNDER_WAY), sessions.c.turn == 0)
+    .order_by(runs.c.started_at, runs.c.run_id)
+)
+#: What waits to join a turn, with all that was handed over just now.
+_JOINING = (
+    select(*(column for column in mailbox_table.c if column is not mailbox_table.c.text))
+    .where(mailbox_table.c.session_key == bindparam("key"), mailbox_table.c.joins)
+    .order_by(mailbox_table.c.at, mailbox_table.c.message_id)
+)
+_TURN = select(turns.c.state).where(
+    turns.c.session_key == bindparam("key"), turns.c.turn == bindparam("of_turn")
+)
+_CLAIM = select(tool_claims.c.status).where(
+    tool_claims.c.session_key == bindparam("key"),
+    tool_claims.c.turn == bindparam("of_turn"),
+    tool_claims.c.step == bindparam("of_step"),
+    tool_claims.c.call == bindparam("of_call"),
+)
 
 #: Whether an agent may still be spawned by this session.
 Allowed = Callable[[str], bool]
@@ -57,23 +98,24 @@ class SupervisionStore:
 
 
 def _plan(connection: Connection, request: Supervise, terms: Terms, allowed: Allowed) -> Plan:
-    key, limits = request.session_key, terms.limits
+    key = request.session_key
     mine = of_session(connection, key)
     stopping = mine is not None and mine.state is RunState.STOPPING
     with SessionWriter(connection, key) as session:
-        dropped = _expire(session, limits)
-        if not stopping:
-            dropped += _promote(session, limits, allowed)
-        for run in _unhanded(connection, key):
-            if is_left_behind(mine, run):
-                keep(session, run.run_id, "run ended")
+        dropped = _serve_queue(session, terms.limits, allowed, closed=stopping)
+        for row in connection.execute(_UNHANDED, {"key": key}).all():
+            if is_left_behind(mine, row.queued_at):
+                keep(session, row.run_id, "run ended")
             else:
-                _hand_over(session, run, request.label, terms)
+                _hand_over(session, row, request.label, terms)
         arrived = arrive(session, terms)
-    queue = _of(connection, key, RunState.QUEUED)
+    queue = _queued(connection, key)
     supervision = Supervision(
-        start=tuple(run.start for run in _unstarted(connection, key)),
-        admit=(*_joining(connection, key), *arrived),
+        start=tuple(
+            ChildStart.model_validate(dict(row._mapping))
+            for row in connection.execute(_UNSTARTED, {"key": key})
+        ),
+        admit=(*map(mailbox.envelope_of, connection.execute(_JOINING, {"key": key})), *arrived),
         stop=mine.stop if mine is not None and stopping else None,
         seconds=(queue[0].queue_until - now()).total_seconds() if queue else None,
         queued=len(queue),
@@ -87,56 +129,52 @@ def _plan(connection: Connection, request: Supervise, terms: Terms, allowed: All
     )
 
 
-def _expire(session: SessionWriter, limits: Limits) -> list[Run]:
-    """End the runs that have waited too long; which."""
-    late = [
-        run
-        for run in _of(session.connection, session.key, RunState.QUEUED)
-        if run.queue_until <= now()
-    ]
-    for run in late:
-        why = (
-            f"It waited {limits.queue_seconds:g} s (limits.queue_seconds) for a place, and was "
-            "not started."
-        )
-        _end_unstarted(session, run, why)
-    return late
-
-
-def _promote(session: SessionWriter, limits: Limits, allowed: Allowed) -> list[Run]:
-    """Give places to those that wait, oldest first; which of them may not have one any more."""
+def _serve_queue(
+    session: SessionWriter, limits: Limits, allowed: Allowed, *, closed: bool
+) -> list[Run]:
+    """End the runs that have waited too long, and give places to the others, oldest first, unless
+    it is `closed`; those that ended without having begun."""
+    queue = _queued(session.connection, session.key)
+    if not queue:
+        return []
     free = limits.children - count(session.connection, session.key, UNDER_WAY)
-    refused = []
-    for run in _of(session.connection, session.key, RunState.QUEUED):
-        if free <= 0:
-            break
-        if allowed(run.agent):
+    dropped = []
+    for run in queue:
+        if run.queue_until <= now():
+            why = (
+                f"It waited {limits.queue_seconds:g} s (limits.queue_seconds) for a place, and "
+                "was not started."
+            )
+        elif closed or free <= 0:
+            continue
+        elif allowed(run.agent):
             start(session, run.run_id, limits)
             free -= 1
+            continue
         else:
             why = f"The agent {run.agent} may no longer be spawned here (allow_spawn)."
-            _end_unstarted(session, run, why)
-            refused.append(run)
-    return refused
+        result = unstarted(run.run_id, run.session_key, EndReason.FAILED, why)
+        end(session, run, result, run.label)
+        dropped.append(run)
+    return dropped
 
 
-def _end_unstarted(session: SessionWriter, run: Run, why: str) -> None:
-    end(session, run, unstarted(run.run_id, run.session_key, EndReason.FAILED, why), run.label)
-
-
-def _hand_over(session: SessionWriter, run: Run, level: Label, terms: Terms) -> None:
+def _hand_over(session: SessionWriter, row: Row[Any], level: Label, terms: Terms) -> None:
     """Give the result of a run to this session, which is at `level`."""
-    if run.sync and _awaited(session.connection, run):
-        return  # the call that waits takes it
-    # The result of the call is what the model was let read of it, be it a refusal.
-    told = (ToolStatus.OK, ToolStatus.ERROR)
-    taken = run.sync and _claim_of(session.connection, run) in told
-    if not taken and run.epoch != session.row.epoch:
-        keep(session, run.run_id, "reset")
+    taken = False
+    if row.sync:
+        claim = session.connection.scalar(_CLAIM, _call(row))
+        under_way = session.connection.scalar(_TURN, _call(row)) == TurnState.RUNNING
+        if under_way and claim is None:
+            return  # the call that waits takes it
+        # The result of the call is what the model was let read of it, be it a refusal.
+        taken = claim in (ToolStatus.OK, ToolStatus.ERROR)
+    if not taken and row.epoch != session.row.epoch:
+        keep(session, row.run_id, "reset")
         return
     if not taken:
-        _post(session, run, level, terms)
-    handed(session.connection, run.run_id)
+        _post(session, get(session.connection, row.run_id), level, terms)
+    handed(session.connection, row.run_id)
 
 
 def _post(session: SessionWriter, run: Run, level: Label, terms: Terms) -> None:
@@ -155,69 +193,15 @@ def _post(session: SessionWriter, run: Run, level: Label, terms: Terms) -> None:
     mailbox.post(session.connection, session.key, envelope, text)
 
 
-def _awaited(connection: Connection, run: Run) -> bool:
-    """Whether the call that spawned a run is of a turn under way, and has no result."""
-    turn = connection.scalar(
-        select(turns.c.state).where(
-            turns.c.session_key == run.parent_key, turns.c.turn == run.parent_turn
-        )
-    )
-    return turn == TurnState.RUNNING and _claim_of(connection, run) is None
+def _call(row: Row[Any]) -> dict[str, Any]:
+    """The call that spawned a run."""
+    return {
+        "key": row.parent_key,
+        "of_turn": row.parent_turn,
+        "of_step": row.parent_step,
+        "of_call": row.parent_call,
+    }
 
 
-def _claim_of(connection: Connection, run: Run) -> str | None:
-    return connection.scalar(
-        select(tool_claims.c.status).where(
-            tool_claims.c.session_key == run.parent_key,
-            tool_claims.c.turn == run.parent_turn,
-            tool_claims.c.step == run.parent_step,
-            tool_claims.c.call == run.parent_call,
-        )
-    )
-
-
-def _of(connection: Connection, parent_key: str, state: RunState) -> list[Run]:
-    rows = connection.execute(
-        select(runs)
-        .where(runs.c.parent_key == parent_key, runs.c.state == state)
-        .order_by(runs.c.queued_at, runs.c.run_id)
-    )
-    return [run_of(row) for row in rows]
-
-
-def _unhanded(connection: Connection, parent_key: str) -> list[Run]:
-    rows = connection.execute(
-        select(runs)
-        .where(
-            runs.c.parent_key == parent_key,
-            runs.c.state == RunState.ENDED,
-            runs.c.handed_at.is_(None),
-        )
-        .order_by(runs.c.ended_at, runs.c.run_id)
-    )
-    return [run_of(row) for row in rows]
-
-
-def _unstarted(connection: Connection, parent_key: str) -> list[Run]:
-    """Runs that have their place, and whose workflow has not begun their first turn."""
-    rows = connection.execute(
-        select(runs)
-        .join(sessions, sessions.c.session_key == runs.c.session_key)
-        .where(
-            runs.c.parent_key == parent_key,
-            runs.c.state.in_(UNDER_WAY),
-            sessions.c.turn == 0,
-        )
-        .order_by(runs.c.started_at, runs.c.run_id)
-    )
-    return [run_of(row) for row in rows]
-
-
-def _joining(connection: Connection, session_key: str) -> tuple[Envelope, ...]:
-    """What waits to join a turn, with all that was handed over just now."""
-    rows = connection.execute(
-        select(mailbox_table)
-        .where(mailbox_table.c.session_key == session_key, mailbox_table.c.joins)
-        .order_by(mailbox_table.c.at, mailbox_table.c.message_id)
-    )
-    return tuple(mailbox.envelope_of(row) for row in rows)
+def _queued(connection: Connection, parent_key: str) -> list[Run]:
+    return [run_of(row) for row in connection.execute(_QUEUED, {"key": parent_key})]

@@ -2,7 +2,8 @@
 
 Each scenario runs on a real server with a real worker, and every workflow run that it made is kept
 as `NAME.NUMBER.json`, in the form of `temporal workflow show --output json`, without what only
-names the machine. Record anew when the workflows have changed on purpose; a history that was kept
+names the machine; those of a run that the session has spawned, as `NAME.childN.NUMBER.json`. Record
+anew when the workflows have changed on purpose; a history that was kept
 from a released version must stay and must replay.
 """
 
@@ -22,6 +23,7 @@ from temporalio.client import WorkflowExecution
 from activities.post import workflow_id
 from perdure.domain.envelopes import Envelope
 from perdure.domain.states import EventKind
+from tests.histories import runs
 from tests.support import watching
 from tests.support.sending import deliver, signal
 from tests.support.stack import Stack, fresh_key, running_stack, server, until
@@ -34,10 +36,12 @@ _TOOLS = ", ".join(
 )
 CONFIG = f"""
 [agents.main]
-tools = ["files", "sessions", {_TOOLS}]
+tools = ["files", "sessions", "subagents", {_TOOLS}]
+{runs.AGENTS}
 [limits]
 step_attempts = 3
 turns_per_run = 4
+children = 2
 """
 
 _PROCESS = re.compile(r"\d+@[\w.-]+")
@@ -192,6 +196,7 @@ SCENARIOS: dict[str, Callable[[Stack, str], Awaitable[None]]] = {
         *(plain, tools, parallel, interrupted, reset, reopened),
         *(continued, failed, signalled, terminated, killed),
         *(waited, talked, answered),
+        *runs.SCENARIOS,
     )
 }
 
@@ -240,16 +245,16 @@ async def histories(stack: Stack, key: str) -> list[str]:
     """Every run of a session, oldest first, as JSON."""
     temporal = stack.client.temporal
     newest = (await temporal.get_workflow_handle(workflow_id(key)).describe()).run_id
-    runs: list[WorkflowExecution] = []
+    found: list[WorkflowExecution] = []
 
     async def all_listed() -> bool:
         query = f"WorkflowId = '{workflow_id(key)}'"
-        runs[:] = [execution async for execution in temporal.list_workflows(query)]
-        return newest in [execution.run_id for execution in runs]
+        found[:] = [execution async for execution in temporal.list_workflows(query)]
+        return newest in [execution.run_id for execution in found]
 
     await until(all_listed)
-    runs.sort(key=lambda execution: execution.start_time)
-    handles = [temporal.get_workflow_handle(run.id, run_id=run.run_id) for run in runs]
+    found.sort(key=lambda execution: execution.start_time)
+    handles = [temporal.get_workflow_handle(run.id, run_id=run.run_id) for run in found]
     return [(await handle.fetch_history()).to_json() for handle in handles]
 
 
@@ -287,6 +292,11 @@ async def record(folder: Path) -> None:
                 key = fresh_key(name)
                 await scenario(stack, key)
                 keep(folder, name, await histories(stack, key))
+                children = (await stack.client.runs.list(key)).runs
+                for number, child in enumerate(children, 1):
+                    await watching.event(stack, child.session_key, EventKind.SESSION_CLOSED)
+                    recorded = await histories(stack, child.session_key)
+                    keep(folder, f"{name}.child{number}", recorded)
     finally:
         shutil.rmtree(home)
 

@@ -15,7 +15,7 @@ from tests.support.stack import Stack, fresh_key, running_stack, until
 
 CONFIG = """
 [agents.main]
-tools = ["files", "subagents", "tests.support.user_tools:late"]
+tools = ["files", "sessions", "subagents", "tests.support.user_tools:late"]
 
 [agents.lean]
 tools = ["subagents"]

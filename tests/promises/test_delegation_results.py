@@ -15,7 +15,8 @@ from perdure.domain.labels import Label
 from perdure.domain.runs import EndReason, RunState
 from perdure.domain.states import EventKind, TurnState
 from perdure.domain.steps import ToolRequest
-from perdure.store.runs import Run, Spawn, session_key_of
+from perdure.store.runs import Run, session_key_of
+from perdure.store.spawning import Spawn
 from tests.support import delegating, model_stack, policed, watching
 from tests.support.accounting import runs_of
 from tests.support.delegating import TIMEOUT, ask, spawn
@@ -268,7 +269,7 @@ async def test_a_run_whose_workflow_never_was_is_begun(stack: Stack) -> None:
         label=Label.PUBLIC,
         cause="a test",
     )
-    made = await stack.client.store.runs.spawn(call, spawn_row, stack.settings.limits)
+    made = await stack.client.store.spawning.spawn(call, spawn_row, stack.settings.limits)
     assert made.run.state is RunState.RUNNING
     await delegating.age(stack, made.run)
     # Its watchdog counts from then, too: it is told so, and ends with what it could do.

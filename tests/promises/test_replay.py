@@ -26,6 +26,7 @@ from tests.support.openai_server import OpenAIServer, calls, says
 from tests.support.stack import Stack, fresh_key
 from worker import workflow_runner
 from workflows.session import Session
+from workflows.subagent import SubAgent
 
 TIMEOUT = 60
 
@@ -35,7 +36,7 @@ KEPT = sorted(record.FOLDER.glob("*.json"))
 async def replay(history: str) -> None:
     """Raises when the code does other than what was recorded."""
     replayer = Replayer(
-        workflows=[Session],
+        workflows=[Session, SubAgent],
         data_converter=pydantic_data_converter,
         workflow_runner=workflow_runner(),
     )

@@ -11,7 +11,8 @@ from perdure.domain.limits import Limits
 from perdure.domain.runs import EndReason, RunState, status_of
 from perdure.domain.steps import ToolRequest
 from perdure.store import Store
-from perdure.store.runs import Run, Spawn, Spawned, session_key_of
+from perdure.store.runs import Run, session_key_of
+from perdure.store.spawning import Spawn, Spawned
 
 TOP = "default:top"
 
@@ -42,7 +43,7 @@ async def spawn(
     """Make a run for the call of that number."""
     limits = limits or Limits()
     request = ToolRequest(session_key=above, agent="main", turn=1, step=1, call=call)
-    return await store.runs.spawn(request, order(above, depth, limits=limits), limits)
+    return await store.spawning.spawn(request, order(above, depth, limits=limits), limits)
 
 
 async def end(store: Store, run: Run, reason: EndReason, *, final: bool = True) -> Run:
