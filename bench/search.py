@@ -102,7 +102,10 @@ class Bench:
     async def measure(self, size: int) -> None:
         """Ask each kind of query, a different one each time."""
         words, characters = self._corpus.words, self._corpus.ideographs
-        longest = max(range(SESSIONS), key=lambda number: self._seqs[number])
+        # Every tenth is hidden.
+        longest = max(
+            set(range(SESSIONS)) - set(range(0, SESSIONS, 10)), key=self._seqs.__getitem__
+        )
         kinds: dict[str, tuple[Callable[[int], str], str | None]] = {
             "selective word": (lambda n: words[8_000 + 97 * n], None),
             "common word": (lambda n: words[n], None),

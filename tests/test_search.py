@@ -24,7 +24,7 @@ from perdure.domain.labels import Label, can_flow
 from perdure.domain.messages import Role
 from perdure.domain.steps import OpenSession
 from perdure.search import LONGEST_QUERY, Mode, matches, parse
-from perdure.store import Store, dialect, search, search_fts5
+from perdure.store import Store, dialect, search, search_candidates, search_fts5
 from perdure.store.readers import Reader
 from perdure.store.search import Found, Lane, search_messages
 from perdure.store.session_writer import SessionWriter
@@ -157,6 +157,7 @@ async def test_pages_have_every_match_once(store: Store, monkeypatch: pytest.Mon
     """Also where more match than are ranked, and than are counted."""
     monkeypatch.setattr(search, "RANKED", 5)
     monkeypatch.setattr(search, "COUNTED", 12)
+    monkeypatch.setattr(search, "VERIFIED", 12)
     await said(store, "default:a", *(f"needle/{number} here" for number in range(40)))
     for query, exact in (("here", True), ("needle/*", False)):
         seen: list[str] = []
@@ -350,8 +351,8 @@ def test_a_small_tenant_finds_its_own_among_many(engine: Engine) -> None:
             add(connection, f"big:{number}", "a needle", "a/b needle")
         add(connection, "small:one", "a needle", "b needle", "SmallClient")
         small, big = (Reader.session(f"{name}:me", Label.PUBLIC) for name in ("small", "big"))
-        assert search_fts5.is_small(connection, "small")
-        assert not search_fts5.is_small(connection, "big")
+        assert search_candidates.is_small(connection, "small")
+        assert not search_candidates.is_small(connection, "big")
         for query, few, many in (
             ("needle", 2, 80),
             ("a/b", 0, 40),

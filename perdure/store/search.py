@@ -12,25 +12,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role
 from perdure.search import Mode, Query, fold, matches, modes, scores, snippet
-from perdure.store import search_fts5 as engine
+from perdure.store import search_candidates as candidates
 from perdure.store.database import Database
 from perdure.store.readers import Reader
+from perdure.store.search_candidates import Candidate, Scope
+from perdure.store.search_fts5 import translated
 from perdure.store.search_tables import search_sessions
 from perdure.store.tables import messages, turns
 
 #: Matches are counted so far; a person does not tell more of them apart.
 COUNTED = 1_000
+#: The same where they must be read to be told, at about 20 µs each.
+VERIFIED = 500
 #: The newest matches, this many, are ranked among each other; older ones follow by age. Reading
 #: their texts is most of what a search costs: about 10 µs each.
 RANKED = 250
-#: Candidates of an index that are verified for one answer, at about 20 µs each.
+#: Candidates of an index that are verified for one answer.
 EXAMINED = 20_000
 #: Messages that are read through, the newest, where no index can help: for parts of words of one
 #: or two letters.
@@ -40,6 +44,10 @@ _SCORED = 20_000
 
 #: The number under which the indexes know a session.
 NUMBER = select(search_sessions.c.number).where(search_sessions.c.session_key == bindparam("key"))
+_SEEN_NUMBER = NUMBER.where(
+    search_sessions.c.level <= bindparam("sees"),
+    search_sessions.c.tenant == func.coalesce(bindparam("of_tenant"), search_sessions.c.tenant),
+)
 #: The first message of a turn, and the number of its session.
 _TURN = (
     select(search_sessions.c.number, messages.c.seq)
@@ -51,6 +59,8 @@ _TURN = (
         messages.c.id == turns.c.message_id,
     )
 )
+
+_Rows: TypeAlias = list[Candidate]
 
 
 class Lane(StrEnum):
@@ -144,13 +154,15 @@ def search_messages(
     """
     number = None
     if session_key is not None:
-        number = connection.scalar(NUMBER, {"key": session_key})
+        number = connection.scalar(
+            _SEEN_NUMBER, {"key": session_key, "sees": reader.sees.rank, "of_tenant": reader.tenant}
+        )
         if number is None:
             return Found()
     own = None
     if without is not None:
         own = connection.execute(_TURN, {"key": without[0], "of_turn": without[1]}).one_or_none()
-    scope = engine.Scope(
+    scope = Scope(
         level=reader.level.rank,
         sees=reader.sees.rank,
         tenant=reader.tenant,
@@ -169,30 +181,27 @@ def search_messages(
     return answer.model_copy(update={"complete": complete})
 
 
-_Rows: TypeAlias = list[Row[Any]]
-
-
 class _Reading:
     """One query, looked for in one way."""
 
-    def __init__(
-        self, connection: Connection, query: Query, mode: Mode, scope: engine.Scope
-    ) -> None:
+    def __init__(self, connection: Connection, query: Query, mode: Mode, scope: Scope) -> None:
         self._connection = connection
         self._query = query
         self._mode = mode
         self._scope = scope
         tenant = scope.tenant
-        if tenant is not None and not engine.is_small(connection, tenant):
+        if tenant is not None and not candidates.is_small(connection, tenant):
             tenant = None
-        self._match = engine.translated(query, mode, scope.session, tenant)
+        self._match = translated(query, mode, scope.session, tenant)
 
     def page(self, limit: int, offset: int) -> Found:
         """The hits of a page, how many there are in all, and whether that is certain."""
+        found = candidates.documents(self._connection, self._match, self._scope, COUNTED)
+        few = found if len(found) <= COUNTED else None
         if self._match.is_exact:
-            pool, older, total, complete = self._exact(limit, offset)
+            pool, older, total, complete = self._exact(few, limit, offset)
         else:
-            pool, older, total, complete = self._verified(limit, offset)
+            pool, older, total, complete = self._verified(few, limit, offset)
         best = self._ranked(pool)[offset : offset + limit] if offset < len(pool) else []
         chosen = [*best, *((row, 0.0) for row in older)]
         return Found(
@@ -208,32 +217,34 @@ class _Reading:
             return Lane.FTS
         return Lane.SCAN if self._match.upper is None else Lane.TRIGRAM
 
-    def _exact(self, limit: int, offset: int) -> tuple[_Rows, _Rows, int, bool]:
+    def _exact(
+        self, few: list[int] | None, limit: int, offset: int
+    ) -> tuple[_Rows, _Rows, int, bool]:
         """What the engine says is so, and need not be read to be counted."""
-        pool = list(self._candidates(RANKED))
-        if len(pool) < RANKED:
-            return pool, [], len(pool), True
-        counted = engine.counted(self._connection, self._match, self._scope, limit=COUNTED + 1)
+        pool = list(self._newest(few, RANKED))
         older: _Rows = []
         if offset + limit > RANKED:
             first = max(offset, RANKED)
-            older = list(self._candidates(offset + limit - first, first))
-        total = max(min(counted, COUNTED), offset + len(older) if older else 0)
-        return pool, older, total, counted <= COUNTED
+            older = list(self._newest(few, offset + limit - first, first))
+        if few is not None:
+            return pool, older, len(few), True
+        return pool, older, max(COUNTED, offset + len(older) if older else 0), False
 
-    def _verified(self, limit: int, offset: int) -> tuple[_Rows, _Rows, int, bool]:
+    def _verified(
+        self, few: list[int] | None, limit: int, offset: int
+    ) -> tuple[_Rows, _Rows, int, bool]:
         """Of what the engine says, that which is so."""
         pool: _Rows = []
         older: _Rows = []
         total = examined = 0
         most = SCANNED if self._lane is Lane.SCAN else EXAMINED
-        for row in self._candidates(most + 1):
+        for row in self._newest(few, most + 1):
             examined += 1
             if examined > most:
                 return pool, older, total, False
             if not matches(self._query, row.text, self._mode):
                 continue
-            if total >= max(COUNTED, offset + limit):
+            if total >= max(VERIFIED, offset + limit):
                 return pool, older, total, False
             if total < RANKED:
                 pool.append(row)
@@ -242,20 +253,21 @@ class _Reading:
             total += 1
         return pool, older, total, True
 
-    def _candidates(self, limit: int, offset: int = 0) -> Iterator[Row[Any]]:
+    def _newest(self, few: list[int] | None, limit: int, offset: int = 0) -> Iterator[Candidate]:
         """Messages that the engine takes for matches, newest first, read as they are taken."""
-        with engine.found(
+        if few is not None:
+            return candidates.messages_of(self._connection, few[offset : offset + limit])
+        return candidates.newest(
             self._connection, self._match, self._scope, limit=limit, offset=offset
-        ) as rows:
-            yield from rows
+        )
 
-    def _ranked(self, pool: _Rows) -> list[tuple[Row[Any], float]]:
+    def _ranked(self, pool: _Rows) -> list[tuple[Candidate, float]]:
         folded = [fold(row.text[:_SCORED]) for row in pool]
         scored = zip(pool, scores(self._query, folded, self._mode), strict=True)
         # Sorting is stable: of equals the newer comes first.
         return sorted(scored, key=lambda one: one[1], reverse=True)
 
-    def _hit(self, row: Row[Any], score: float) -> MessageHit:
+    def _hit(self, row: Candidate, score: float) -> MessageHit:
         return MessageHit(
             session_key=row.session_key,
             message_id=row.id,

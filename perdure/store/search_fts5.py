@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -37,7 +37,6 @@ from perdure.search import (
 )
 from perdure.search.text import is_lettered
 from perdure.store.search_tables import search_summary_documents
-from perdure.store.tables import messages
 
 #: Tables that are the engine's own, which nobody describes elsewhere.
 ENGINE_TABLES = ("search_words", "search_trigrams")
@@ -224,94 +223,6 @@ def _trigrams(leaf: Leaf) -> _Bounds:
     ]
     quoted = ['"{}"'.format(part.replace('"', '""')) for part in dict.fromkeys(found)]
     return _Bounds(_joined(" AND ", quoted), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Where is searched: words up to the rank `level`, in sessions up to the rank `sees`; None is
-    everywhere. Left out is what the session `own` said from `own_seq` on."""
-
-    level: int
-    sees: int
-    tenant: str | None = None
-    session: int | None = None
-    epoch: int | None = None
-    role: str | None = None
-    own: int | None = None
-    own_seq: int | None = None
-
-
-_SEEN = """
-    CROSS JOIN search_sessions AS s ON s.number = d.session
-    {messages}
-    WHERE {match} d.level <= :level AND s.level <= :sees
-      AND (:tenant IS NULL OR s.tenant = :tenant)
-      AND (:session IS NULL OR d.session = :session)
-      AND (:epoch IS NULL OR d.epoch = :epoch)
-      AND (:role IS NULL OR d.role = :role)
-      AND (:own IS NULL OR d.session <> :own OR d.seq < :own_seq)
-    ORDER BY {order} DESC LIMIT :limit OFFSET :offset
-"""
-_MESSAGES = "CROSS JOIN messages AS m ON m.session_key = s.session_key AND m.seq = d.seq"
-
-
-def _statement(columns: str, messages: str, table: str | None) -> str:
-    if table is None:
-        seen = _SEEN.format(messages=messages, match="", order="d.doc")
-        return f"SELECT {columns} FROM search_documents AS d {seen}"
-    # CROSS JOIN is SQLite's word for the order that is written: the index first.
-    seen = _SEEN.format(messages=messages, match=f"{table} MATCH :match AND", order="w.rowid")
-    joined = "CROSS JOIN search_documents AS d ON d.doc = w.rowid"
-    return f"SELECT {columns} FROM {table} AS w {joined} {seen}"
-
-
-_SHOWN = [messages.c[name] for name in ("session_key", "seq", "id", "role", "text", "label", "at")]
-
-# Statements are built once: building them anew costs more than running them.
-_FOUND = {
-    table: text(_statement(", ".join(f"m.{c.name}" for c in _SHOWN), _MESSAGES, table)).columns(
-        *_SHOWN
-    )
-    for table in (*ENGINE_TABLES, None)
-}
-# How many sessions there are in all, the highest number tells well enough.
-_SMALL = text(
-    "SELECT 8 * (SELECT count(*) FROM (SELECT 1 FROM search_sessions WHERE tenant = :tenant "
-    "LIMIT 1000)) < (SELECT coalesce(max(number), 0) FROM search_sessions)"
-)
-_COUNTED = {
-    table: text(f"SELECT count(*) FROM ({_statement('1', '', table)})")
-    for table in (*ENGINE_TABLES, None)
-}
-
-
-def is_small(connection: Connection, tenant: str) -> bool:
-    """Whether a tenant has so few of all sessions that its documents are better picked out by the
-    index than sorted out of what it finds."""
-    return bool(connection.execute(_SMALL, {"tenant": tenant}).scalar_one())
-
-
-def found(
-    connection: Connection, match: Match, scope: Scope, *, limit: int, offset: int = 0
-) -> CursorResult[Any]:
-    """The messages of `match.upper` that the scope has, newest first; read as they are taken."""
-    table, values = _values(match, scope, limit, offset)
-    return connection.execute(_FOUND[table], values)
-
-
-def counted(connection: Connection, match: Match, scope: Scope, *, limit: int) -> int:
-    """How many messages `found` finds, counted up to `limit`."""
-    table, values = _values(match, scope, limit, 0)
-    return int(connection.execute(_COUNTED[table], values).scalar_one())
-
-
-def _values(
-    match: Match, scope: Scope, limit: int, offset: int
-) -> tuple[str | None, dict[str, Any]]:
-    values = {**asdict(scope), "limit": limit, "offset": offset}
-    return (
-        (None, values) if match.upper is None else (match.table, {**values, "match": match.upper})
-    )
 
 
 def translated_for_summaries(query: Query, mode: Mode, session: int) -> Match:

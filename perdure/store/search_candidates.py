@@ -1,0 +1,115 @@
+"""The documents that an index finds, and their messages: the SQL around SQLite's FTS5.
+
+Invariant: what the scope does not have is sorted out here, before it is counted, read or ranked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, Row, text
+
+from perdure.store.search_fts5 import ENGINE_TABLES, Match
+from perdure.store.tables import messages
+
+Candidate: TypeAlias = Row[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where is searched: words up to the rank `level`, in sessions up to the rank `sees`; None is
+    everywhere. Left out is what the session `own` said from `own_seq` on."""
+
+    level: int
+    sees: int
+    tenant: str | None = None
+    session: int | None = None
+    epoch: int | None = None
+    role: str | None = None
+    own: int | None = None
+    own_seq: int | None = None
+
+
+_SEEN = """
+    CROSS JOIN search_sessions AS s ON s.number = d.session
+    {messages}
+    WHERE {match} d.level <= :level AND s.level <= :sees
+      AND (:tenant IS NULL OR s.tenant = :tenant)
+      AND (:session IS NULL OR d.session = :session)
+      AND (:epoch IS NULL OR d.epoch = :epoch)
+      AND (:role IS NULL OR d.role = :role)
+      AND (:own IS NULL OR d.session <> :own OR d.seq < :own_seq)
+    ORDER BY {order} LIMIT :limit
+"""
+_MESSAGES = "CROSS JOIN messages AS m ON m.session_key = s.session_key AND m.seq = d.seq"
+_READ = [messages.c[name] for name in ("session_key", "seq", "id", "role", "text", "label", "at")]
+_COLUMNS = ", ".join(f"m.{column.name}" for column in _READ)
+
+
+def _found(table: str | None, columns: str, joined: str, direction: str) -> str:
+    documents, match, order = "search_documents AS d", "", "d.doc"
+    if table is not None:
+        # CROSS JOIN is SQLite's word for the order that is written: the index first.
+        documents = f"{table} AS w CROSS JOIN search_documents AS d ON d.doc = w.rowid"
+        match, order = f"{table} MATCH :match AND", "w.rowid"
+    seen = _SEEN.format(messages=joined, match=match, order=f"{order} {direction}")
+    return f"SELECT {columns} FROM {documents} {seen}"
+
+
+# Statements are built once: building them anew costs more than running them.
+_OLDEST = {table: text(_found(table, "d.doc", "", "ASC")) for table in (*ENGINE_TABLES, None)}
+_NEWEST = {
+    table: text(_found(table, _COLUMNS, _MESSAGES, "DESC") + " OFFSET :offset").columns(*_READ)
+    for table in (*ENGINE_TABLES, None)
+}
+_OF_DOCUMENTS = text(
+    f"SELECT {_COLUMNS} FROM json_each(:documents) AS one "
+    "CROSS JOIN search_documents AS d ON d.doc = one.value "
+    f"CROSS JOIN search_sessions AS s ON s.number = d.session {_MESSAGES}"
+).columns(*_READ)
+# How many sessions there are in all, the highest number tells well enough.
+_SMALL = text(
+    "SELECT 8 * (SELECT count(*) FROM (SELECT 1 FROM search_sessions WHERE tenant = :tenant "
+    "LIMIT 1000)) < (SELECT coalesce(max(number), 0) FROM search_sessions)"
+)
+
+
+def is_small(connection: Connection, tenant: str) -> bool:
+    """Whether a tenant has so few of all sessions that its documents are better picked out by the
+    index than sorted out of what it finds."""
+    return bool(connection.execute(_SMALL, {"tenant": tenant}).scalar_one())
+
+
+def documents(connection: Connection, match: Match, scope: Scope, limit: int) -> list[int]:
+    """The documents of `match.upper` that the scope has, newest first, if they are no more than
+    `limit`; else the oldest `limit` of them and one more.
+
+    FTS5 runs through rare matches about twice as fast from the oldest on.
+    """
+    table, values = _values(match, scope, limit + 1)
+    return list(connection.scalars(_OLDEST[table], values))[::-1]
+
+
+def messages_of(connection: Connection, found: Sequence[int]) -> Iterator[Candidate]:
+    """The messages of documents in their order, read as they are taken."""
+    with connection.execute(_OF_DOCUMENTS, {"documents": json.dumps(found)}) as rows:
+        yield from rows
+
+
+def newest(
+    connection: Connection, match: Match, scope: Scope, *, limit: int, offset: int = 0
+) -> Iterator[Candidate]:
+    """The messages of `match.upper` that the scope has, newest first, read as they are taken."""
+    table, values = _values(match, scope, limit)
+    with connection.execute(_NEWEST[table], {**values, "offset": offset}) as rows:
+        yield from rows
+
+
+def _values(match: Match, scope: Scope, limit: int) -> tuple[str | None, dict[str, Any]]:
+    values = {**asdict(scope), "limit": limit}
+    if match.upper is None:
+        return None, values
+    return match.table, {**values, "match": match.upper}
