@@ -118,7 +118,11 @@ class Bench:
             "CJK, one rare": (lambda n: characters[600 + 17 * n], None),
             "CJK, two": (lambda n: characters[n] + characters[20 + 3 * n], None),
             "emoji": (lambda n: "👍🎉🚀"[n % 3], None),
-            "missing word": (lambda n: f"{_long(words, n)}{_long(words, n + 50)}", None),
+            "missing: a typo": (lambda n: _mistyped(_long(words, n)), None),
+            "missing: two words in one": (
+                lambda n: f"{_long(words, n)}{_long(words, n + 50)}",
+                None,
+            ),
             "missing, one session": (lambda n: f"{_long(words, n)}{words[n]}", _key(longest)),
             "part of a word": (lambda n: _long(words, n)[1:], None),
             "all but a common word": (lambda n: f"NOT {words[n]}", None),
@@ -150,6 +154,10 @@ def _told(times: list[float]) -> dict[str, float]:
 
 def _long(words: list[str], number: int) -> str:
     return next(word for word in words[5_000 + 31 * number :] if len(word) >= 6)
+
+
+def _mistyped(word: str) -> str:
+    return word[:2] + word[3] + word[2] + word[4:]
 
 
 def _key(session: int) -> str:
