@@ -331,16 +331,24 @@ async def test_a_session_that_rises_is_hidden_and_one_that_is_reset_is_seen(stor
     talk = await said(store, "default:a", "an open needle")
     assert (await found(store, "needle", public)).total == 1
     await talk.begin("a secret needle", label=Label.CONFIDENTIAL)
-    with_rise = SessionWriter
-    await store.database.write(_raise, with_rise, "default:a")
+    await store.database.write(_raise, "default:a")
     assert (await found(store, "needle", public)).total == 0
+    assert (await found(store, "needle", public, session_key="default:a")).total == 0
     assert (await found(store, "needle")).total == 2
+    # A call beside the one that asks has raised the session itself.
+    own = Reader.session("default:a", Label.PUBLIC)
+    assert texts(await found(store, "needle", own)) == ["an open needle"]
+    assert (await found(store, "needle", own, session_key="default:a")).total == 1
+    figures = await store.views.figures(own, "default:a")
+    assert figures is not None
+    assert figures.row.label is Label.CONFIDENTIAL
+    assert await store.views.figures(public, "default:a") is None
     await talk.reset()
     assert texts(await found(store, "needle", public)) == ["an open needle"]
 
 
-def _raise(connection: Connection, writer: type[SessionWriter], key: str) -> None:
-    with writer(connection, key) as session:
+def _raise(connection: Connection, key: str) -> None:
+    with SessionWriter(connection, key) as session:
         session.raise_label(Label.CONFIDENTIAL, turn=1, reason="test")
 
 

@@ -6,7 +6,7 @@ in a total, not in a score.
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, and_
+from sqlalchemy import ColumnElement, and_, or_
 
 from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label, can_flow
@@ -22,11 +22,14 @@ class Reader(Frozen):
     #: The highest label of the sessions that are there for them.
     sees: Label
     tenant: str | None = None
+    #: The reader's own session, which is there for it whatever its label has become meanwhile.
+    own: str | None = None
 
     @classmethod
     def session(cls, session_key: str, label: Label) -> Reader:
         """The session of this key, at its live label: it sees and reads up to it, its tenant's."""
-        return cls(level=label, sees=label, tenant=SessionKey.parse(session_key).tenant)
+        tenant = SessionKey.parse(session_key).tenant
+        return cls(level=label, sees=label, tenant=tenant, own=session_key)
 
     @classmethod
     def gateway(cls, level: Label) -> Reader:
@@ -42,5 +45,8 @@ def up_to(level: Label) -> list[Label]:
 
 def seen_by(reader: Reader) -> ColumnElement[bool]:
     """Which rows of `sessions` are there for a reader."""
-    seen = sessions.c.label.in_(up_to(reader.sees))
+    seen: ColumnElement[bool] = sessions.c.label.in_(up_to(reader.sees))
+    if reader.own is not None:
+        # A call beside this one may have raised the session just now.
+        seen = or_(seen, sessions.c.session_key == reader.own)
     return seen if reader.tenant is None else and_(seen, sessions.c.tenant == reader.tenant)

@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, bindparam, func, or_, select
 
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role
@@ -45,7 +45,7 @@ _SCORED = 20_000
 #: The number under which the indexes know a session.
 NUMBER = select(search_sessions.c.number).where(search_sessions.c.session_key == bindparam("key"))
 _SEEN_NUMBER = NUMBER.where(
-    search_sessions.c.level <= bindparam("sees"),
+    or_(search_sessions.c.level <= bindparam("sees"), search_sessions.c.number == bindparam("own")),
     search_sessions.c.tenant == func.coalesce(bindparam("of_tenant"), search_sessions.c.tenant),
 )
 #: The first message of a turn, and the number of its session.
@@ -152,16 +152,23 @@ def search_messages(
         limit: how many at most.
         offset: how many of the best to skip.
     """
-    number = None
+    number = own = turn = None
+    if reader.own is not None:
+        own = connection.scalar(NUMBER, {"key": reader.own})
     if session_key is not None:
         number = connection.scalar(
-            _SEEN_NUMBER, {"key": session_key, "sees": reader.sees.rank, "of_tenant": reader.tenant}
+            _SEEN_NUMBER,
+            {
+                "key": session_key,
+                "sees": reader.sees.rank,
+                "own": own,
+                "of_tenant": reader.tenant,
+            },
         )
         if number is None:
             return Found()
-    own = None
     if without is not None:
-        own = connection.execute(_TURN, {"key": without[0], "of_turn": without[1]}).one_or_none()
+        turn = connection.execute(_TURN, {"key": without[0], "of_turn": without[1]}).one_or_none()
     scope = Scope(
         level=reader.level.rank,
         sees=reader.sees.rank,
@@ -169,8 +176,9 @@ def search_messages(
         session=number,
         epoch=epoch,
         role=role,
-        own=own.number if own else None,
-        own_seq=own.seq if own else None,
+        own=own,
+        left_out=turn.number if turn else None,
+        from_seq=turn.seq if turn else None,
     )
     answer, complete = Found(), True
     for mode in modes(query):

@@ -20,8 +20,9 @@ Candidate: TypeAlias = Row[Any]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where is searched: words up to the rank `level`, in sessions up to the rank `sees`; None is
-    everywhere. Left out is what the session `own` said from `own_seq` on."""
+    """Where is searched: words up to the rank `level`, in sessions up to the rank `sees` and in
+    the reader's `own`; None is everywhere. Left out is what `left_out` said from `from_seq` on.
+    Sessions are named by their numbers."""
 
     level: int
     sees: int
@@ -30,18 +31,19 @@ class Scope:
     epoch: int | None = None
     role: str | None = None
     own: int | None = None
-    own_seq: int | None = None
+    left_out: int | None = None
+    from_seq: int | None = None
 
 
 _SEEN = """
     CROSS JOIN search_sessions AS s ON s.number = d.session
     {messages}
-    WHERE {match} d.level <= :level AND s.level <= :sees
+    WHERE {match} d.level <= :level AND (s.level <= :sees OR d.session = :own)
       AND (:tenant IS NULL OR s.tenant = :tenant)
       AND (:session IS NULL OR d.session = :session)
       AND (:epoch IS NULL OR d.epoch = :epoch)
       AND (:role IS NULL OR d.role = :role)
-      AND (:own IS NULL OR d.session <> :own OR d.seq < :own_seq)
+      AND (:left_out IS NULL OR d.session <> :left_out OR d.seq < :from_seq)
     ORDER BY {order} LIMIT :limit
 """
 _MESSAGES = "CROSS JOIN messages AS m ON m.session_key = s.session_key AND m.seq = d.seq"
