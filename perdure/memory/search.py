@@ -69,12 +69,13 @@ class Search:
 
     async def page(self, limit: int) -> MemoryResults:
         """The `limit` entries that answer best."""
-        total = sum(await self._each(lambda shelf: shelf.count(self._where)))
+        counts = await self._each(lambda shelf: shelf.count(self._where))
+        total = sum(counts)
         if not total:
             return MemoryResults(results=(), total=0)
         matching = await self._matching() if self._strict else None
         await asyncio.gather(self._collect_by_words(), self._collect_by_meaning())
-        chosen = await self._ranked(total, matching)
+        chosen = await self._ranked(counts, matching)
         if matching is not None:
             # Whatever matches is a result, also what neither words nor meaning brought up.
             chosen |= {key: 0.0 for key in matching if key not in chosen}
@@ -158,12 +159,20 @@ class Search:
 
     # Ranking ---------------------------------------------------------------------------------
 
-    async def _ranked(self, total: int, matching: Sequence[_Key] | None) -> dict[_Key, float]:
-        """The candidates and their scores, best first."""
-        counted = await self._each(lambda shelf: shelf.frequencies(self._terms, self._where))
+    async def _ranked(
+        self, counts: Sequence[int], matching: Sequence[_Key] | None
+    ) -> dict[_Key, float]:
+        """The candidates and their scores, best first; `counts` are the tables' visible entries."""
+        counted = await asyncio.gather(
+            *(
+                shelf.frequencies(self._terms, self._where, count)
+                for shelf, count in zip(self._shelves, counts, strict=True)
+            )
+        )
         sums = [sum(having) for having in zip(*counted, strict=True)]
         weight = {
-            term: ranking.idf(total, having) for term, having in zip(self._terms, sums, strict=True)
+            term: ranking.idf(sum(counts), having)
+            for term, having in zip(self._terms, sums, strict=True)
         }
         every = list(self._candidates.values())
         length = ranking.average_length(every)

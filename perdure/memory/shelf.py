@@ -91,10 +91,9 @@ class Shelf:
         with reading():
             return await self._table.count_rows(where)
 
-    async def frequencies(self, terms: Sequence[str], where: str) -> list[int]:
-        """For each term, how many rows that meet a condition have it: counted, or, where they are
-        very many, estimated from a sample."""
-        total = await self.count(where)
+    async def frequencies(self, terms: Sequence[str], where: str, total: int) -> list[int]:
+        """For each term, how many of the `total` rows that meet a condition have it: counted, or,
+        where they are very many, estimated from a sample."""
         # Of many, the newest few that are not indexed yet move no weight, and take long to read.
         indexed = total >= COUNTED
         found = await asyncio.gather(
