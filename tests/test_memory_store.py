@@ -404,3 +404,14 @@ async def test_memory_files_are_found_as_they_are_now_and_by_their_own_session_o
     assert not (await memory.search(mine, '"Bazel"')).results
     assert (await memory.search(mine, '"Make"')).total == 1
     assert (await memory.search(view(Label.CONFIDENTIAL, session_key="t:me"), "x")).total == 1
+
+
+async def test_a_place_that_is_a_uri_serves_as_a_folder_does(tmp_path: Path) -> None:
+    # The way of an object store: nothing is looked up in the file system.
+    opened = Memory(f"file://{tmp_path}/bucket", HASHING, tmp_path / "locks")
+    assert (await opened.search(view(), "heron")).total == 0
+    assert await opened.tenants() == []
+    (stored,) = await opened.store(new("A heron in the pond."))
+    assert [hit.id for hit in (await opened.search(view(), "heron")).results] == [stored.id]
+    assert await opened.tenants() == ["t"]
+    await opened.close()
