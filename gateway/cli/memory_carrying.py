@@ -22,6 +22,7 @@ from perdure.domain.errors import InvalidArgument
 
 def export(
     home: Home = None,
+    as_json: AsJson = False,
     tenant: Tenant = "default",
     agent: Agent = None,
     out: Annotated[
@@ -29,7 +30,10 @@ def export(
         typer.Option("--out", metavar="FILE", help="Write there; else to standard output."),
     ] = None,
 ) -> None:
-    """Write every entry as one line of JSON, oldest first, for `perdure memory import`."""
+    """Write every entry as one line of JSON, oldest first, for `perdure memory import`.
+
+    With --json and --out, what was written is told as JSON too.
+    """
 
     async def read() -> int:
         count = 0
@@ -41,7 +45,9 @@ def export(
         return count
 
     count = asyncio.run(read())
-    if out is not None:
+    if out is not None and as_json:
+        print_json({"entries": count, "file": str(out)})
+    elif out is not None:
         note(f"{count:,} entries are in {out}.")
 
 
