@@ -18,9 +18,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities.bindings import Bindings
+from activities.exchanges import Messaging
+from activities.post import Post
+from activities.roster import Roster
 from activities.toolboxes import Toolboxes
 from activities.tools import ToolCalls
 from perdure.channels.courier import Courier
@@ -256,10 +260,13 @@ async def opened(home: Path, key: str, approve: list[bool]):  # type: ignore[no-
     settings_ = load_settings(home, {})
     store = await Store.open(settings_.store_url, settings_.audit_files)
     try:
-        guard, toolboxes = Guard(settings_), Toolboxes(settings_)
+        guard, roster = Guard(settings_), Roster(settings_, store, Toolboxes(settings_))
+        # Nothing here reaches another session: no server has to be there.
+        post = Post(await Client.connect("127.0.0.1:1", lazy=True), "none")
         courier = Courier(store, settings_.channels, home)
-        bindings = Bindings(settings_, store, toolboxes, guard, courier)
-        tools = ToolCalls(settings_, store, toolboxes, guard, bindings)
+        messaging = Messaging(settings_, store, post)
+        bindings = Bindings(settings_, store, roster, guard, courier, post, messaging)
+        tools = ToolCalls(settings_, store, roster, guard, bindings)
         await store.sessions.open(OpenSession(session_key=key, agent="main"))
         decisions = iter([*approve, *[True] * 100])
         yield Session(key, store, guard, tools, settings_, decisions)

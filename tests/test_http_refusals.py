@@ -238,7 +238,7 @@ async def test_agents_are_listed_without_their_instructions(http: httpx2.AsyncCl
             {
                 "name": "main",
                 "models": ["rehearsal"],
-                "tools": ["files"],
+                "tools": ["files", "sessions", "subagents", "context", "memory"],
                 "clearance": "CONFIDENTIAL",
                 "default": True,
             }
