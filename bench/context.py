@@ -126,12 +126,14 @@ class Bench:
     async def _assembly(self) -> dict[str, Any]:
         """As the steps of the next turns make it; then as a worker that has just started."""
         steps = [await self._timed_step() for _ in range(self.repeats)]
+        items = await self._grown_to_some()
         cold = [await self._timed(self._assemble_cold) for _ in range(self.repeats)]
         self._some = await self._budget_of_some()
         some = [await self._timed(self._assemble_some) for _ in range(self.repeats)]
         whole = [await self._timed(self._assemble_whole) for _ in range(max(3, self.repeats // 20))]
         return {
             "assembly, next step": _told(steps),
+            "items in the context, worker just started": items,
             "assembly, worker just started": _told(cold),
             f"assembly, {ITEMS} items read anew": _told(some),
             "assembly from the whole transcript, beside it": _told(whole),
@@ -139,6 +141,17 @@ class Bench:
                 [await self._timed(self._look) for _ in range(self.repeats)]
             ),
         }
+
+    async def _grown_to_some(self) -> int:
+        """Let the context have `ITEMS` items or more, as it has before every few sweeps."""
+        session, store = self.session, self.home.store
+        while True:
+            seen = await store.summaries.view(session.key, 0, session.turn + 1)
+            items = len(seen) + session.count - sum(one.messages for one in seen)
+            if items >= ITEMS:
+                return items
+            await self._turn()
+            await session.written()
 
     async def _timed_step(self) -> tuple[float, float]:
         await self._turn()
@@ -150,7 +163,7 @@ class Bench:
         member = await self.home.roster.of(self.session.key, AGENT)
         step, begun = self.session.step(), self.session.begun()
         context = await self.home.contexts.of(step, begun, settings, member.toolbox)
-        assert len(context.messages) > ITEMS // 2
+        assert len(context.messages) > self.home.settings.context.fresh_tail
 
     async def _assemble_cold(self) -> None:
         self.home.store.tails = Tails(self.home.store.database)
