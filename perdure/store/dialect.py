@@ -25,6 +25,9 @@ from perdure.store import search_fts5
 READERS = 4
 #: How long a writer waits for another process before it gives up, in seconds.
 BUSY_TIMEOUT = 30.0
+#: Pages that a connection keeps at most, in KiB. SQLite's own 2,000 are less than one search of a
+#: large database reads; it takes a quarter longer with them.
+CACHE_KIB = 8_000
 #: How often a tail looks whether another connection has committed, in seconds: at first, when an
 #: answer is likely soon, and after a while. A look takes microseconds.
 WAKE_INTERVALS = (0.002, 0.01)
@@ -73,6 +76,7 @@ def _configure(engine: Engine, begin: str) -> None:
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
         cursor.close()
         search_fts5.register(connection)
 

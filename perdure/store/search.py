@@ -30,10 +30,10 @@ from perdure.store.tables import messages, turns
 #: Matches are counted so far; a person does not tell more of them apart.
 COUNTED = 1_000
 #: The same where they must be read to be told, at about 20 µs each.
-VERIFIED = 500
+VERIFIED = 300
 #: The newest matches, this many, are ranked among each other; older ones follow by age. Reading
 #: their texts is most of what a search costs: about 10 µs each.
-RANKED = 250
+RANKED = 200
 #: Candidates of an index that are verified for one answer.
 EXAMINED = 20_000
 #: Messages that are read through, the newest, where no index can help: for parts of words of one
