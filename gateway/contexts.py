@@ -1,7 +1,7 @@
 """Contexts for people: the DAG of a session's summaries, what stands below it, what a turn saw.
 
-Invariant: nothing is changed, and no words above `gateway.level` are shown: in their place stands
-that they are withheld.
+Invariant: nothing is changed, and no words above the caller's level are shown: in their place
+stands that they are withheld.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import Field
 
 from activities.roster import Roster
 from activities.toolboxes import Toolboxes
-from gateway.looking import no_session
+from gateway.sight import Sight, no_session
 from perdure.config import Settings
 from perdure.context import Summary, assemble_view, estimate_tokens, history_budget
 from perdure.context.planning import threshold_tokens
@@ -130,10 +130,11 @@ class Expansion:
 class ContextClient:
     """Looks at the contexts of sessions, as `SessionClient.context`."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, sight: Sight) -> None:
         self._settings = settings
         self._store = store
-        self._level = settings.gateway.level
+        self._sight = sight
+        self._level = sight.level
         self._roster = Roster(settings, store, Toolboxes(settings))
 
     async def tree(self, session_key: str) -> ContextTree:
@@ -142,7 +143,7 @@ class ContextClient:
         Raises:
             NotFound: when there is no such session.
         """
-        SessionKey.parse(session_key)
+        await self._sight.session(session_key)
         drawn = await self._store.context_views.drawn(session_key)
         if drawn is None:
             raise no_session(session_key)
@@ -173,11 +174,12 @@ class ContextClient:
             NotFound: when the session has neither.
         """
         SessionKey.parse(session_key)
+        hidden = await self._sight.hides(session_key)
         summary = await self._store.nodes.summary(session_key, name)
-        if summary is not None:
+        if summary is not None and not hidden:
             return Expansion(name, summary.messages, self._below(summary))
         message = await self._store.transcript.message(session_key, name)
-        if message is None:
+        if message is None or hidden:
             raise NotFound(
                 f"There is no summary or message {name[:80]!r} in {session_key}.",
                 f"`perdure context {session_key}` shows the summaries.",
@@ -190,10 +192,7 @@ class ContextClient:
         Raises:
             NotFound: when there is no such session, or no such turn in it.
         """
-        SessionKey.parse(session_key)
-        row = await self._store.sessions.get(session_key)
-        if row is None:
-            raise no_session(session_key)
+        row = await self._sight.session(session_key)
         budget = await self._budget(session_key, row.agent)
         room = _EVERYTHING if budget is None else budget
         saw = await self._store.context_views.saw(session_key, turn, room)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select, true
 
 from perdure.domain.labels import Label, can_flow, join
 from perdure.domain.messages import Frozen
@@ -17,6 +17,7 @@ from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
+from perdure.store.readers import Reader, seen_by
 from perdure.store.runs import Run, run_of
 from perdure.store.tables import sessions, tool_claims
 
@@ -65,19 +66,22 @@ class RunViews:
         *,
         recent_minutes: float | None = None,
         level: Label = Label.RESTRICTED,
+        reader: Reader | None = None,
         limit: int = PAGE,
         offset: int = 0,
     ) -> RunList:
         """The runs below a session, at every depth, whose level is at most `level`; of all
-        sessions for None.
+        sessions for None. Those whose parent is not there for a `reader` are left out.
 
         `recent_minutes` leaves out those that ended longer ago.
         """
-        return await self._database.read(_below, session_key, recent_minutes, level, limit, offset)
+        return await self._database.read(
+            _below, session_key, recent_minutes, level, reader, limit, offset
+        )
 
-    async def seen(self, run_id: str, level: Label) -> Run | None:
-        """A run, if it is at `level` at most."""
-        return await self._database.read(_seen, run_id, level)
+    async def seen(self, run_id: str, reader: Reader) -> Run | None:
+        """A run, if it is at the reader's level at most, and its parent is there for the reader."""
+        return await self._database.read(_seen, run_id, reader.level, of_seen(reader))
 
     async def find_below(self, session_key: str, run_id: str, level: Label) -> Run | None:
         """A run, if it is below this session and at `level` at most."""
@@ -115,6 +119,13 @@ def may_see(level: Label) -> ColumnElement[bool]:
     has taken in, and its result."""
     above = [label for label in Label if not can_flow(label, level)]
     return sessions.c.label.not_in(above) & runs.c.label.not_in(above)
+
+
+def of_seen(reader: Reader) -> ColumnElement[bool]:
+    """The condition that the session which spawned a run is there for a reader."""
+    if reader.sees_all:
+        return true()
+    return runs.c.parent_key.in_(select(sessions.c.session_key).where(seen_by(reader)))
 
 
 def since(minutes: float) -> datetime:
@@ -156,10 +167,13 @@ def _below(
     session_key: str | None,
     recent_minutes: float | None,
     level: Label,
+    reader: Reader | None,
     limit: int,
     offset: int,
 ) -> RunList:
     conditions = [may_see(level)]
+    if reader is not None:
+        conditions.append(of_seen(reader))
     if session_key is not None:
         conditions.append(is_below([session_key]))
     if recent_minutes is not None:

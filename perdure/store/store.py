@@ -28,6 +28,7 @@ from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
 from perdure.store.search import Search
 from perdure.store.search_summaries import SearchSummaries
+from perdure.store.session_callers import SessionCallers
 from perdure.store.session_views import SessionViews
 from perdure.store.sessions import Sessions
 from perdure.store.spawning import Spawning
@@ -49,6 +50,7 @@ class Store:
         self.database = database
         self._trail = trail
         self.sessions = Sessions(database)
+        self.session_callers = SessionCallers(database)
         self.mailbox = Mailbox(database)
         self.turns = Turns(database, trail)
         self.claims = Claims(database, trail)
