@@ -136,5 +136,5 @@ async def test_what_is_above_a_level_is_left_out_with_all_below_it(store: Store)
     await store.database.write(fill)
     forest = await store.run_trees.read(KEY, level=Label.INTERNAL)
     assert names(forest.sessions[0].runs) == {"run_low": {}}
-    assert await store.run_views.seen("run_high", Label.INTERNAL) is None
+    assert await store.run_views.seen("run_high", Reader.gateway(Label.INTERNAL)) is None
     assert await store.run_views.seen("run_high", Label.CONFIDENTIAL) is not None
