@@ -13,6 +13,7 @@ from perdure.domain.approvals import Approval, ApprovalList, ApprovalPurpose, Ap
 from perdure.domain.errors import Conflict, InvalidArgument
 from perdure.domain.keys import SessionKey
 from perdure.store import Store
+from perdure.store.marks import Mark
 
 
 class Approving:
@@ -24,7 +25,12 @@ class Approving:
         self._sight = sight
 
     async def list(
-        self, session_key: str | None, state: ApprovalState | None, limit: int, offset: int
+        self,
+        session_key: str | None,
+        state: ApprovalState | None,
+        limit: int,
+        offset: int,
+        mark: Mark | None,
     ) -> ApprovalList:
         """See `SessionClient.approvals`."""
         return await self._store.approvals.list(
@@ -33,6 +39,7 @@ class Approving:
             reader=self._sight.reader,
             limit=limit,
             offset=offset,
+            mark=mark,
         )
 
     async def get(self, approval_id: str) -> Approval:

@@ -41,6 +41,7 @@ from perdure.domain.steps import ToolRequest
 from perdure.policy.secrets import redact_arguments, redact_secrets
 from perdure.store.clock import now
 from perdure.store.database import Database
+from perdure.store.marks import Mark, after
 from perdure.store.readers import Reader, seen_by, up_to
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import approvals, messages, sessions, steps
@@ -73,10 +74,12 @@ class Approvals:
         reader: Reader | None = None,
         limit: int = 50,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> ApprovalList:
-        """A page of approvals, newest first; `state` None is all of them. Those whose session is
-        not there for a `reader`, or whose call it may not read, are left out."""
-        return await self._database.read(_list, session_key, state, reader, limit, offset)
+        """A page of approvals, newest first; `state` None is all of them. With a mark, it begins
+        after the approval of that time and id. Those whose session is not there for a `reader`, or
+        whose call it may not read, are left out."""
+        return await self._database.read(_list, session_key, state, reader, limit, offset, mark)
 
     async def get(self, approval_id: str, reader: Reader | None = None) -> Approval:
         """One approval.
@@ -309,6 +312,7 @@ def _list(
     reader: Reader | None,
     limit: int,
     offset: int,
+    mark: Mark | None,
 ) -> ApprovalList:
     conditions = [] if reader is None else [_readable(reader)]
     if session_key is not None:
@@ -329,6 +333,8 @@ def _list(
         .limit(limit)
         .offset(offset)
     )
+    if mark is not None:
+        query = query.where(after(mark, approvals.c.asked_at, approvals.c.id, names_descend=True))
     total = connection.scalar(select(func.count()).select_from(approvals).where(*conditions))
     return ApprovalList(
         approvals=tuple(_read(row) for row in connection.execute(query)),

@@ -20,6 +20,7 @@ from perdure.domain.runs import RunState
 from perdure.domain.states import SessionState
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
+from perdure.store.marks import Mark
 from perdure.store.readers import Reader, seen_by
 from perdure.store.run_views import (
     RunView,
@@ -85,15 +86,17 @@ class RunTrees:
         reader: Reader | None = None,
         limit: int = 50,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> Forest:
         """The tree of a session; for None those of all sessions that nobody spawned, if they are
         at work or have runs.
 
         `recent_minutes` leaves out runs that ended longer ago, unless one below them did not.
-        Runs above `level` are left out, and all that is not there for a `reader`.
+        Runs above `level` are left out, and all that is not there for a `reader`. With a mark, the
+        page begins after the session of that time and key.
         """
         return await self._database.read(
-            _read, session_key, recent_minutes, level, reader, limit, offset
+            _read, session_key, recent_minutes, level, reader, limit, offset, mark
         )
 
 
@@ -105,10 +108,14 @@ def _read(
     reader: Reader | None,
     limit: int,
     offset: int,
+    mark: Mark | None,
 ) -> Forest:
     kept = _kept(recent_minutes)
     seen = true() if reader is None else seen_by(reader)
     found = connection.execute(_roots(session_key, kept).where(seen)).all()
+    if mark is not None:
+        place = (-mark.time.timestamp(), mark.id)
+        offset = sum((-root.last_activity.timestamp(), root.session_key) <= place for root in found)
     roots = found[offset : offset + limit]
     conditions = [may_see(level), is_below([root.session_key for root in roots])]
     if reader is not None:

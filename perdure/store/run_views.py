@@ -69,15 +69,21 @@ class RunViews:
         reader: Reader | None = None,
         limit: int = PAGE,
         offset: int = 0,
+        after: str | None = None,
     ) -> RunList:
         """The runs below a session, at every depth, whose level is at most `level`; of all
         sessions for None. Those whose parent is not there for a `reader` are left out.
 
-        `recent_minutes` leaves out those that ended longer ago.
+        `recent_minutes` leaves out those that ended longer ago. With `after`, a run's id, the page
+        begins after that run.
         """
         return await self._database.read(
-            _below, session_key, recent_minutes, level, reader, limit, offset
+            _below, session_key, recent_minutes, level, reader, limit, offset, after
         )
+
+    async def view(self, run_id: str, reader: Reader) -> RunView | None:
+        """A run as a list shows it, under the conditions of `seen`."""
+        return await self._database.read(_view, run_id, reader)
 
     async def seen(self, run_id: str, reader: Reader) -> Run | None:
         """A run, if it is at the reader's level at most, and its parent is there for the reader."""
@@ -97,6 +103,12 @@ def _seen(
         .where(runs.c.run_id == run_id, may_see(level), *conditions)
     ).one_or_none()
     return None if row is None else run_of(row)
+
+
+def _view(connection: Connection, run_id: str, reader: Reader) -> RunView | None:
+    query = rows_of(runs.c.run_id == run_id, may_see(reader.level), of_seen(reader))
+    row = connection.execute(query).one_or_none()
+    return None if row is None else view_of(row)
 
 
 def is_below(session_keys: Sequence[str]) -> ColumnElement[bool]:
@@ -170,6 +182,7 @@ def _below(
     reader: Reader | None,
     limit: int,
     offset: int,
+    after: str | None,
 ) -> RunList:
     conditions = [may_see(level)]
     if reader is not None:
@@ -179,7 +192,13 @@ def _below(
     if recent_minutes is not None:
         recent = runs.c.ended_at >= since(recent_minutes)
         conditions.append(or_(runs.c.ended_at.is_(None), recent))
-    found = connection.execute(rows_of(*conditions).limit(limit).offset(offset))
+    page = rows_of(*conditions).limit(limit).offset(offset)
+    if after is not None:
+        # By its path, which is the order of the list and never changes.
+        before = runs.alias("before")
+        path = select(before.c.path).where(before.c.run_id == after).scalar_subquery()
+        page = page.where(runs.c.path > path)
+    found = connection.execute(page)
     total = connection.scalar(
         select(func.count())
         .select_from(runs)
