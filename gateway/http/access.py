@@ -88,6 +88,17 @@ def needs(*scopes: Scope) -> Any:
     return Depends(Needs(scopes))
 
 
+async def _of_every_tenant(request: Request) -> None:
+    if caller_of(request.scope).tenant is not None:
+        raise Denied("This is about every tenant, and your key is for one.", "Use another key.")
+
+
+def of_every_tenant() -> Any:
+    """What a route lists among its dependencies that knows no tenants: a key for one of them is
+    not good for it."""
+    return Depends(_of_every_tenant)
+
+
 def open_to_all() -> Any:
     """What a route lists among its dependencies that tells nothing of anybody's, or has its own
     proof of who asks: it is reached without a key."""

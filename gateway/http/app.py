@@ -15,7 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.types import Receive, Scope, Send
 
 from gateway.client import SessionClient
-from gateway.http import events, messages, service, sessions
+from gateway.http import codec, events, messages, service, sessions
 from gateway.http.access import describe, routes, scopes_of
 from gateway.http.authentication import Authentication, Gate, Local
 from gateway.http.guard import BodyLimit, LoopbackOnly, RawPath
@@ -60,7 +60,8 @@ def create_app(
     app = _App(title="Perdure", version="1", docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
     app.state.process = Process(client, stopping)
-    for part in (messages, events, sessions, service):
+    app.state.codec = codec.codec_of(client.settings)
+    for part in (messages, events, sessions, service, codec):
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
     install(app)
     # The last one added is asked first.
@@ -69,6 +70,7 @@ def create_app(
     gate = gate or Local(client.settings.gateway.level)
     app.add_middleware(Authentication, gate=gate, is_open=lambda path: _is_open(app, path))
     app.add_middleware(LoopbackOnly, hosts=hosts)
+    app.add_middleware(codec.UiOrigins, origins=client.settings.temporal.encryption.ui_origins)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     return app
 
