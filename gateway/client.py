@@ -43,6 +43,7 @@ from perdure.guard import Guard
 from perdure.shapes import SessionList, SessionStatus
 from perdure.store import Store
 from perdure.store.mailbox import Place
+from perdure.store.marks import Mark
 from perdure.store.outbox import Event
 from perdure.store.search import Found
 from perdure.store.seeding import Earlier
@@ -222,14 +223,15 @@ class SessionClient:
         target = str(SessionKey.parse(to_key))
         return await telling.tell(from_key, target, text, sender.label, max_turns)
 
-    async def interrupt(self, session_key: str) -> int | None:
-        """Stop the turn under way and keep what it has; its number, or None when none runs.
+    async def interrupt(self, session_key: str, *, request_id: str | None = None) -> int | None:
+        """Stop the turn under way and keep what it has; its number, or None when none runs. The
+        same `request_id` again, within one run of the session's workflow, is the same interrupt.
 
         Raises:
             NotFound: when there is no such session.
         """
         await self._known(session_key)
-        return await self._workflows.interrupt(session_key)
+        return await self._workflows.interrupt(session_key, request_id)
 
     # Sessions --------------------------------------------------------------------------------
 
@@ -251,12 +253,14 @@ class SessionClient:
         label: Label | None = None,
         limit: int = 100,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> SessionList:
-        """A page of the sessions asked for, last active first; what is None is not asked."""
+        """A page of the sessions asked for, last active first; what is None is not asked. With a
+        mark, it begins after the session of that time and key."""
         asked = SessionFilter.of(
             kind=kind, since_minutes=since_minutes, state=state, agent=agent, label=label
         )
-        return await self._looking.sessions(asked, limit, offset)
+        return await self._looking.sessions(asked, limit, offset, mark)
 
     async def history(
         self, session_key: str, *, limit: int = 20, offset: int = 0, before: int | None = None
@@ -309,19 +313,25 @@ class SessionClient:
             async for event in events:
                 yield event
 
-    async def reset(self, session_key: str, *, by: str = "user") -> int:
+    async def reset(
+        self, session_key: str, *, by: str = "user", request_id: str | None = None
+    ) -> int:
         """Go on with an empty context; the transcript stays in the store. Returns the number of
-        waiting messages that were discarded.
+        waiting messages that were discarded. The same `request_id` again is the same reset.
 
         Raises:
             NotFound: when there is no such session.
         """
         row = await self._known(session_key)
+        if request_id is not None:
+            dropped = await self.store.sessions.dropped_by(session_key, request_id)
+            if dropped is not None:
+                return dropped
         decision = self._guard.reset(session_key, row.agent, row.label, by)
         await self.store.record(self._guard.recorded(decision, session_key))
         if not decision.goes_on:
             raise Denied(decision.reason, f"Decided by {decision.decided_by}.")
-        request_id = str(ULID())
+        request_id = str(ULID()) if request_id is None else request_id
         cursor = await self.store.outbox.newest_id()
         await self._workflows.reset(SessionKey.parse(session_key), row.agent, request_id)
         done = await self._event(
@@ -355,11 +365,21 @@ class SessionClient:
         state: ApprovalState | None = ApprovalState.PENDING,
         limit: int = 50,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> ApprovalList:
-        """A page of the calls that wait for a person, newest first; `state` None is all."""
+        """A page of the calls that wait for a person, newest first; `state` None is all. With a
+        mark, it begins after the approval of that time and id."""
         return await self.store.approvals.list(
-            session_key=session_key, state=state, limit=limit, offset=offset
+            session_key=session_key, state=state, limit=limit, offset=offset, mark=mark
         )
+
+    async def approval(self, approval_id: str) -> Approval:
+        """One approval.
+
+        Raises:
+            NotFound: when there is none of that id.
+        """
+        return await self.store.approvals.get(approval_id)
 
     async def decide(
         self,

@@ -9,9 +9,10 @@ from perdure.config import Settings
 from perdure.domain.errors import InvalidArgument, NotFound
 from perdure.domain.keys import SessionKey
 from perdure.domain.messages import Role
-from perdure.search import LONGEST_QUERY, parse
+from perdure.search import LONGEST_QUERY, Query, parse
 from perdure.shapes import SessionList, SessionStatus, readable, status_of, summary_of
 from perdure.store import Store
+from perdure.store.marks import Mark
 from perdure.store.readers import Reader
 from perdure.store.search import Found
 from perdure.store.session_views import SessionFilter
@@ -37,9 +38,13 @@ class Looking:
             raise no_session(session_key)
         return status_of(figures, self._settings)
 
-    async def sessions(self, asked: SessionFilter, limit: int, offset: int) -> SessionList:
+    async def sessions(
+        self, asked: SessionFilter, limit: int, offset: int, mark: Mark | None
+    ) -> SessionList:
         """See `SessionClient.sessions`."""
-        rows, total = await self._store.views.list(self._reader, asked, limit=limit, offset=offset)
+        rows, total = await self._store.views.list(
+            self._reader, asked, limit=limit, offset=offset, mark=mark
+        )
         return SessionList(sessions=tuple(map(summary_of, rows)), total=total)
 
     async def history(
@@ -60,19 +65,29 @@ class Looking:
     ) -> Found:
         """See `SessionClient.search`."""
         _check(limit, offset)
-        if len(query) > LONGEST_QUERY:
-            raise InvalidArgument(
-                f"The query has {len(query):,} characters; the limit is {LONGEST_QUERY:,}.",
-                "Search for some of its words.",
-            )
-        parsed = parse(query)
-        if parsed.is_empty:
-            raise InvalidArgument("The query asks nothing.", "Give words to search for.")
+        parsed = question(query)
         if session_key is not None:
             await self.status(session_key)
         return await self._store.search.messages(
             parsed, self._reader, session_key=session_key, role=role, limit=limit, offset=offset
         )
+
+
+def question(query: str) -> Query:
+    """What is searched for.
+
+    Raises:
+        InvalidArgument: for a query that asks nothing, or is too long.
+    """
+    if len(query) > LONGEST_QUERY:
+        raise InvalidArgument(
+            f"The query has {len(query):,} characters; the limit is {LONGEST_QUERY:,}.",
+            "Search for some of its words.",
+        )
+    parsed = parse(query)
+    if parsed.is_empty:
+        raise InvalidArgument("The query asks nothing.", "Give words to search for.")
+    return parsed
 
 
 def no_session(session_key: str) -> NotFound:

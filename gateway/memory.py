@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 from pydantic import ValidationError
 from temporalio.client import Client
@@ -114,10 +115,17 @@ class MemoryClient:
         return stored
 
     async def browse(
-        self, view: View, *, offset: int = 0, limit: int = 20, sort: Sort = Sort.NEWEST
+        self,
+        view: View,
+        *,
+        offset: int = 0,
+        limit: int = 20,
+        sort: Sort = Sort.NEWEST,
+        after: tuple[datetime, str] | None = None,
     ) -> MemoryPage:
-        """A page of entries, superseded ones among them."""
-        return await self._memory.browse(view, offset=offset, limit=limit, sort=sort)
+        """A page of entries, superseded ones among them. With `after`, an entry's time and id, it
+        begins after that entry."""
+        return await self._memory.browse(view, offset=offset, limit=limit, sort=sort, after=after)
 
     async def pin(self, view: View, ids: Sequence[str], *, pinned: bool = True) -> tuple[str, ...]:
         """Pin entries of any level up to the view's, or unpin them; the ids that changed."""

@@ -26,8 +26,9 @@ from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
 from perdure.domain.states import EventKind
 from perdure.store import Store
+from perdure.store.marks import Mark
 from perdure.store.run_trees import Forest
-from perdure.store.run_views import PAGE, RunList
+from perdure.store.run_views import PAGE, RunList, RunView
 from perdure.store.runs import Run
 from perdure.workspace import Workspace
 
@@ -60,6 +61,7 @@ class RunClient:
         recent_minutes: float | None = None,
         limit: int = PAGE,
         offset: int = 0,
+        after: str | None = None,
     ) -> RunList:
         """The runs below a session, or of all sessions, each after the run that spawned it.
 
@@ -68,6 +70,7 @@ class RunClient:
             recent_minutes: leaves out those that ended longer ago.
             limit: up to 200.
             offset: runs to leave out at the beginning.
+            after: the run after which the page begins.
 
         Raises:
             InvalidArgument: for a limit or an offset out of range.
@@ -83,7 +86,19 @@ class RunClient:
             level=self._settings.gateway.level,
             limit=limit,
             offset=offset,
+            after=after,
         )
+
+    async def get(self, run_id: str) -> RunView:
+        """A run, how far it is, and what it last did.
+
+        Raises:
+            NotFound: when there is no such run.
+        """
+        found = await self._store.run_views.view(run_id, self._settings.gateway.level)
+        if found is None:
+            raise _no_run(run_id)
+        return found
 
     async def tree(
         self,
@@ -92,6 +107,7 @@ class RunClient:
         recent_minutes: float | None = None,
         limit: int = 50,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> Forest:
         """A session and all runs below it; for None, all sessions that work or have runs.
 
@@ -100,6 +116,7 @@ class RunClient:
             recent_minutes: leaves out runs that ended longer ago.
             limit: sessions of one page.
             offset: sessions to leave out at the beginning.
+            mark: the session after whose time and key the page begins.
 
         Raises:
             NotFound: when there is no such session.
@@ -110,6 +127,7 @@ class RunClient:
             level=self._settings.gateway.level,
             limit=limit,
             offset=offset,
+            mark=mark,
         )
         if session_key is not None and not forest.sessions:
             raise NotFound(
@@ -176,9 +194,11 @@ class RunClient:
             status=status_of(stopped.run.state, stopped.run.end_reason),
         )
 
-    async def steer(self, run_id: str, text: str, *, by: str = "user") -> SteerResult:
+    async def steer(
+        self, run_id: str, text: str, *, by: str = "user", request_id: str | None = None
+    ) -> SteerResult:
         """Have a run take in a message, or end it and begin another with that as its task: as
-        `steer_inject` of its agent says.
+        `steer_inject` of its agent says. The same `request_id` again is the same steering.
 
         Raises:
             NotFound: when there is no such run.
@@ -189,7 +209,7 @@ class RunClient:
         if not text.strip():
             raise InvalidArgument("The message is empty.", "Say what the run should do.")
         run = await self._visible(run_id)
-        message_id = f"steer_{ULID()}"
+        message_id = f"steer_{request_id or ULID()}"
         envelope = Envelope(message_id=message_id, sender=Sender(id=by), joins=True)
         steering = Steering(self._settings, self._store, self._post)
         with _confirmed("It is steered all the same, and takes it in when it is next woken."):

@@ -29,6 +29,7 @@ from perdure.domain.steps import ToolRequest
 from perdure.policy.secrets import redact_arguments, redact_secrets
 from perdure.store.clock import now
 from perdure.store.database import Database
+from perdure.store.marks import Mark, after
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import approvals
 from perdure.store.trails import Trail
@@ -59,9 +60,11 @@ class Approvals:
         state: ApprovalState | None = ApprovalState.PENDING,
         limit: int = 50,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> ApprovalList:
-        """A page of approvals, newest first; `state` None is all of them."""
-        return await self._database.read(_list, session_key, state, limit, offset)
+        """A page of approvals, newest first; `state` None is all of them. With a mark, it begins
+        after the approval of that time and id."""
+        return await self._database.read(_list, session_key, state, limit, offset, mark)
 
     async def get(self, approval_id: str) -> Approval:
         """One approval.
@@ -263,6 +266,7 @@ def _list(
     state: ApprovalState | None,
     limit: int,
     offset: int,
+    mark: Mark | None,
 ) -> ApprovalList:
     conditions = []
     if session_key is not None:
@@ -283,6 +287,8 @@ def _list(
         .limit(limit)
         .offset(offset)
     )
+    if mark is not None:
+        query = query.where(after(mark, approvals.c.asked_at, approvals.c.id, names_descend=True))
     total = connection.scalar(select(func.count()).select_from(approvals).where(*conditions))
     return ApprovalList(
         approvals=tuple(_read(row) for row in connection.execute(query)),

@@ -20,6 +20,7 @@ from perdure.domain.runs import RunState
 from perdure.domain.states import SessionState
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
+from perdure.store.marks import Mark
 from perdure.store.run_views import (
     RunView,
     is_below,
@@ -82,14 +83,18 @@ class RunTrees:
         level: Label = Label.RESTRICTED,
         limit: int = 50,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> Forest:
         """The tree of a session; for None those of all sessions that nobody spawned, if they are
         at work or have runs.
 
         `recent_minutes` leaves out runs that ended longer ago, unless one below them did not.
-        Runs above `level` are left out.
+        Runs above `level` are left out. With a mark, the page begins after the session of that
+        time and key.
         """
-        return await self._database.read(_read, session_key, recent_minutes, level, limit, offset)
+        return await self._database.read(
+            _read, session_key, recent_minutes, level, limit, offset, mark
+        )
 
 
 def _read(
@@ -99,9 +104,13 @@ def _read(
     level: Label,
     limit: int,
     offset: int,
+    mark: Mark | None,
 ) -> Forest:
     kept = _kept(recent_minutes)
     found = connection.execute(_roots(session_key, kept)).all()
+    if mark is not None:
+        place = (-mark.time.timestamp(), mark.id)
+        offset = sum((-root.last_activity.timestamp(), root.session_key) <= place for root in found)
     roots = found[offset : offset + limit]
     conditions = [may_see(level), is_below([root.session_key for root in roots])]
     if kept is not None:

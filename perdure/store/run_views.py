@@ -67,13 +67,21 @@ class RunViews:
         level: Label = Label.RESTRICTED,
         limit: int = PAGE,
         offset: int = 0,
+        after: str | None = None,
     ) -> RunList:
         """The runs below a session, at every depth, whose level is at most `level`; of all
         sessions for None.
 
-        `recent_minutes` leaves out those that ended longer ago.
+        `recent_minutes` leaves out those that ended longer ago. With `after`, a run's id, the page
+        begins after that run.
         """
-        return await self._database.read(_below, session_key, recent_minutes, level, limit, offset)
+        return await self._database.read(
+            _below, session_key, recent_minutes, level, limit, offset, after
+        )
+
+    async def view(self, run_id: str, level: Label) -> RunView | None:
+        """A run as a list shows it, if it is at `level` at most."""
+        return await self._database.read(_view, run_id, level)
 
     async def seen(self, run_id: str, level: Label) -> Run | None:
         """A run, if it is at `level` at most."""
@@ -93,6 +101,12 @@ def _seen(
         .where(runs.c.run_id == run_id, may_see(level), *conditions)
     ).one_or_none()
     return None if row is None else run_of(row)
+
+
+def _view(connection: Connection, run_id: str, level: Label) -> RunView | None:
+    query = rows_of(runs.c.run_id == run_id, may_see(level))
+    row = connection.execute(query).one_or_none()
+    return None if row is None else view_of(row)
 
 
 def is_below(session_keys: Sequence[str]) -> ColumnElement[bool]:
@@ -158,6 +172,7 @@ def _below(
     level: Label,
     limit: int,
     offset: int,
+    after: str | None,
 ) -> RunList:
     conditions = [may_see(level)]
     if session_key is not None:
@@ -165,7 +180,13 @@ def _below(
     if recent_minutes is not None:
         recent = runs.c.ended_at >= since(recent_minutes)
         conditions.append(or_(runs.c.ended_at.is_(None), recent))
-    found = connection.execute(rows_of(*conditions).limit(limit).offset(offset))
+    page = rows_of(*conditions).limit(limit).offset(offset)
+    if after is not None:
+        # By its path, which is the order of the list and never changes.
+        before = runs.alias("before")
+        path = select(before.c.path).where(before.c.run_id == after).scalar_subquery()
+        page = page.where(runs.c.path > path)
+    found = connection.execute(page)
     total = connection.scalar(
         select(func.count())
         .select_from(runs)

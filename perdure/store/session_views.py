@@ -18,6 +18,7 @@ from perdure.domain.states import SessionState
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
+from perdure.store.marks import Mark, after
 from perdure.store.readers import Reader, seen_by, up_to
 from perdure.store.sessions import SessionRow, session_of
 from perdure.store.tables import mailbox, sessions
@@ -63,10 +64,17 @@ class SessionViews:
         self._database = database
 
     async def list(
-        self, reader: Reader, asked: SessionFilter, *, limit: int = 100, offset: int = 0
+        self,
+        reader: Reader,
+        asked: SessionFilter,
+        *,
+        limit: int = 100,
+        offset: int = 0,
+        mark: Mark | None = None,
     ) -> tuple[list[SessionRow], int]:
-        """A page of the sessions asked for, last active first, and how many there are in all."""
-        return await self._database.read(_list, reader, asked, limit, offset)
+        """A page of the sessions asked for, last active first, and how many there are in all.
+        With a mark, it begins after the session of that time and key."""
+        return await self._database.read(_list, reader, asked, limit, offset, mark)
 
     async def figures(self, reader: Reader, session_key: str) -> SessionFigures | None:
         """A session in figures, or None when there is none for the reader."""
@@ -87,7 +95,12 @@ class SessionViews:
 
 
 def _list(
-    connection: Connection, reader: Reader, asked: SessionFilter, limit: int, offset: int
+    connection: Connection,
+    reader: Reader,
+    asked: SessionFilter,
+    limit: int,
+    offset: int,
+    mark: Mark | None,
 ) -> tuple[list[SessionRow], int]:
     conditions: list[ColumnElement[bool]] = [seen_by(reader)]
     conditions += [
@@ -102,6 +115,8 @@ def _list(
         .limit(limit)
         .offset(offset)
     )
+    if mark is not None:
+        query = query.where(after(mark, sessions.c.last_activity, sessions.c.session_key))
     total = connection.scalar(select(func.count()).select_from(sessions).where(*conditions))
     return [session_of(row) for row in connection.execute(query)], int(total or 0)
 
