@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from gateway.client import SessionClient
-from gateway.http import events, messages, service, sessions
+from gateway.http import codec, events, messages, service, sessions
 from gateway.http.guard import BodyLimit, LoopbackOnly, RawPath
 from gateway.http.parts import Gateway
 from gateway.http.problems import PROBLEM_JSON, install
@@ -40,13 +40,15 @@ def create_app(
     app = FastAPI(title="Perdure", version="1", docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
     app.state.gateway = Gateway(client, stopping)
-    for part in (messages, events, sessions, service):
+    app.state.codec = codec.codec_of(client.settings)
+    for part in (messages, events, sessions, service, codec):
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
     install(app)
     # The last one added is asked first.
     app.add_middleware(RawPath)
     app.add_middleware(BodyLimit, limits=client.settings.limits)
     app.add_middleware(LoopbackOnly, hosts=hosts)
+    app.add_middleware(codec.UiOrigins, origins=client.settings.temporal.encryption.ui_origins)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     return app
 
