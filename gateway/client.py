@@ -7,7 +7,7 @@ ever. Sending again with the same id, after any failure, is safe and answers the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import cached_property
 
@@ -45,6 +45,7 @@ from perdure.store.mailbox import Place, Posted
 from perdure.store.marks import Mark
 from perdure.store.outbox import Event
 from perdure.store.search import Found
+from perdure.store.seeding import Earlier
 from perdure.store.session_views import SessionFilter
 from perdure.store.transcript import HistoryPage, TurnResult
 
@@ -135,6 +136,7 @@ class SessionClient:
         message_id: str | None = None,
         label: Label = Label.PUBLIC,
         sender: Sender | None = None,
+        earlier: Sequence[Earlier] = (),
     ) -> Ticket:
         """Admit a message durably; the answer comes later. A new key starts a new session.
 
@@ -145,6 +147,7 @@ class SessionClient:
             message_id: names the message for ever; the same id again is the same message.
             label: the level of what the text tells.
             sender: who sends it; a caller sends in their own name, whatever stands here.
+            earlier: what was said elsewhere before it, for a session that is new.
 
         Raises:
             InvalidArgument, LimitExceeded, Denied: nothing was sent.
@@ -152,7 +155,7 @@ class SessionClient:
             Conflict: the id names another text, or the session belongs to another agent.
             Unavailable: not admitted, or not known to be: send again with the same id.
         """
-        ticket, _ = await self._send(session_key, text, agent, message_id, label, sender)
+        ticket, _ = await self._send(session_key, text, agent, message_id, label, sender, earlier)
         return ticket
 
     async def ask(
@@ -457,9 +460,10 @@ class SessionClient:
         message_id: str | None,
         label: Label,
         sender: Sender | None,
+        earlier: Sequence[Earlier] = (),
     ) -> tuple[Ticket, Posted]:
         await self._sight.check_message(session_key, label)
         sender = self._sight.bounds.sender(sender)
         return await self._shared.admission.send(
-            session_key, text, agent, message_id, label, sender
+            session_key, text, agent, message_id, label, sender, earlier=earlier
         )
