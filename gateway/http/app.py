@@ -11,19 +11,27 @@ from collections.abc import Collection
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
 from gateway.client import SessionClient
-from gateway.http import events, messages, service, sessions
+from gateway.http import (
+    approvals,
+    contexts,
+    events,
+    memory,
+    messages,
+    runs,
+    search,
+    service,
+    sessions,
+    tell,
+)
+from gateway.http.description import describe
 from gateway.http.guard import BodyLimit, LoopbackOnly, RawPath
 from gateway.http.parts import Gateway
-from gateway.http.problems import PROBLEM_JSON, install
+from gateway.http.problems import install
 
-_ABOUT = """Durable sessions with AI agents.
-
-Send a message with an `Idempotency-Key` of your own, and it is answered once, whatever crashes.
-Follow a session's events with any EventSource client; it resumes by `Last-Event-ID`.
-Every refusal is a problem detail (RFC 9457) with a `code` and a `hint`."""
+#: What the gateway serves, in the order of the document.
+_PARTS = (messages, tell, events, sessions, search, runs, approvals, contexts, memory, service)
 
 
 def create_app(
@@ -40,27 +48,19 @@ def create_app(
     app = FastAPI(title="Perdure", version="1", docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
     app.state.gateway = Gateway(client, stopping)
-    for part in (messages, events, sessions, service):
+    for part in _PARTS:
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
     install(app)
     # The last one added is asked first.
     app.add_middleware(RawPath)
     app.add_middleware(BodyLimit, limits=client.settings.limits)
     app.add_middleware(LoopbackOnly, hosts=hosts)
-    app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 
 
-def _describe(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document. FastAPI would call problems plain JSON."""
+def _document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=_ABOUT, routes=app.routes
-        )
-        for path in document["paths"].values():
-            for operation in path.values():
-                for status, response in operation["responses"].items():
-                    if int(status) >= 400:
-                        response["content"] = {PROBLEM_JSON: response["content"].popitem()[1]}
-        app.openapi_schema = document
+        routes = [route for part in _PARTS for route in part.router.routes]
+        app.openapi_schema = describe(app, routes)
     return app.openapi_schema

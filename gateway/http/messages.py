@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.http import parts
+from gateway.http.paging import AtSeq, Cursor, Offset, link_next, read, written
 from gateway.http.parts import (
     LONGEST_WAIT,
     Gateway,
@@ -24,6 +25,7 @@ from gateway.http.parts import (
     while_wanted,
 )
 from gateway.http.problems import refused
+from gateway.http.tags import Tagged
 from gateway.reading import turn_for_people
 from perdure.domain.envelopes import Ticket
 from perdure.domain.errors import LimitExceeded, NotFound, TimedOut, Unavailable
@@ -33,10 +35,7 @@ from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
 from perdure.store.transcript import HistoryPage, TurnResult
 
-router = APIRouter(prefix="/v1/sessions/{key}", tags=["messages"])
-
-#: SQLite and PostgreSQL count in 64 bits; nobody pages so far.
-LAST_OFFSET = 2**53
+router = APIRouter(prefix="/v1/sessions/{key}", tags=["messages"], route_class=Tagged)
 
 
 class NewMessage(BaseModel):
@@ -73,6 +72,13 @@ class Admission(Frozen):
     position: int = 0
     duplicate: bool = False
     status: Literal["admitted", "delivered_no_reply"]
+
+
+class MessagePage(HistoryPage):
+    """A page of a transcript: the newest page first, each page in order. `next` is the page of
+    what was said before, null on the last one."""
+
+    next: str | None = None
 
 
 _ACCEPTED: dict[int | str, dict[str, Any]] = {
@@ -135,11 +141,19 @@ async def send_message(
 async def read_history(
     key: KeyInPath,
     gateway: TheGateway,
+    request: Request,
+    response: Response,
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
-    offset: Annotated[int, Query(ge=0, le=LAST_OFFSET)] = 0,
-) -> HistoryPage:
+    offset: Offset = 0,
+    cursor: Cursor = None,
+) -> MessagePage:
     """A page of the transcript: the newest page first, each page in order."""
-    return await gateway.client.history(key, limit=limit, offset=offset)
+    place = read(cursor, AtSeq, "messages", offset)
+    found = await gateway.client.history(
+        key, limit=limit, offset=offset, before=place.seq if place else None
+    )
+    cursor = written(AtSeq(of="messages", seq=found.messages[0].seq)) if found.has_more else None
+    return MessagePage(**found.model_dump(), next=link_next(request, response, cursor))
 
 
 @router.get(

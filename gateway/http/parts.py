@@ -16,7 +16,9 @@ from pydantic import BaseModel
 
 from gateway.client import SessionClient
 from gateway.http.problems import Problem
+from perdure.domain.access import Caller, Scope
 from perdure.domain.errors import Unavailable
+from perdure.domain.labels import Label
 
 Result = TypeVar("Result")
 
@@ -33,6 +35,7 @@ class Gateway:
 
     client: SessionClient
     stopping: asyncio.Event
+    caller: Caller = Caller(name="user", scopes=frozenset(Scope), clearance=Label.RESTRICTED)
 
 
 async def _gateway(request: Request) -> Gateway:
