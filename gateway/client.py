@@ -7,7 +7,7 @@ ever. Sending again with the same id, after any failure, is safe and answers the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import cached_property
 
@@ -46,6 +46,7 @@ from perdure.store.mailbox import Place
 from perdure.store.marks import Mark
 from perdure.store.outbox import Event
 from perdure.store.search import Found
+from perdure.store.seeding import Earlier
 from perdure.store.session_views import SessionFilter
 from perdure.store.sessions import SessionRow
 from perdure.store.transcript import HistoryPage, TurnResult
@@ -110,6 +111,7 @@ class SessionClient:
         message_id: str | None = None,
         label: Label = Label.PUBLIC,
         sender: Sender | None = None,
+        earlier: Sequence[Earlier] = (),
     ) -> Ticket:
         """Admit a message durably; the answer comes later. A new key starts a new session.
 
@@ -120,13 +122,16 @@ class SessionClient:
             message_id: names the message for ever; the same id again is the same message.
             label: the level of what the text tells.
             sender: who sends it.
+            earlier: what was said elsewhere before it, for a session that is new.
 
         Raises:
             InvalidArgument, LimitExceeded, Denied: nothing was sent.
             Conflict: the id names another text, or the session belongs to another agent.
             Unavailable: not admitted, or not known to be: send again with the same id.
         """
-        ticket, _ = await self._admission.send(session_key, text, agent, message_id, label, sender)
+        ticket, _ = await self._admission.send(
+            session_key, text, agent, message_id, label, sender, earlier=earlier
+        )
         return ticket
 
     async def ask(

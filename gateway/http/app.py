@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from gateway.client import SessionClient
 from gateway.http import (
     approvals,
+    codec,
     contexts,
     events,
     memory,
@@ -31,7 +32,19 @@ from gateway.http.parts import Gateway
 from gateway.http.problems import install
 
 #: What the gateway serves, in the order of the document.
-_PARTS = (messages, tell, events, sessions, search, runs, approvals, contexts, memory, service)
+_PARTS = (
+    messages,
+    tell,
+    events,
+    sessions,
+    search,
+    runs,
+    approvals,
+    contexts,
+    memory,
+    service,
+    codec,
+)
 
 
 def create_app(
@@ -48,6 +61,7 @@ def create_app(
     app = FastAPI(title="Perdure", version="1", docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
     app.state.gateway = Gateway(client, stopping)
+    app.state.codec = codec.codec_of(client.settings)
     for part in _PARTS:
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
     install(app)
@@ -55,6 +69,7 @@ def create_app(
     app.add_middleware(RawPath)
     app.add_middleware(BodyLimit, limits=client.settings.limits)
     app.add_middleware(LoopbackOnly, hosts=hosts)
+    app.add_middleware(codec.UiOrigins, origins=client.settings.temporal.encryption.ui_origins)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 
