@@ -46,8 +46,8 @@ async def tell_session(
 ) -> ExchangeResult:
     """Let this session say something to another, and wait for what comes back as `mode` says.
 
-    With an `Idempotency-Key`, the first message is sent once. An answer that was waited for
-    before is not waited for again.
+    With an `Idempotency-Key`, the message is sent once: who sends it again after its turn has begun
+    learns that it was delivered, and finds the answer under the turns of the session told.
     """
     work = gateway.client.tell(
         key,
@@ -56,5 +56,6 @@ async def tell_session(
         mode=telling.mode,
         timeout=telling.timeout,
         max_turns=telling.max_turns,
+        message_id=request_key,
     )
     return await while_wanted(work, gateway.stopping, caller=request)
