@@ -1,7 +1,7 @@
 """Contexts for people: the DAG of a session's summaries, what stands below it, what a turn saw.
 
-Invariant: nothing is changed, and no words above `gateway.level` are shown: in their place stands
-that they are withheld.
+Invariant: nothing is changed, and no words above the caller's level are shown: in their place
+stands that they are withheld.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pydantic import Field
 
 from activities.roster import Roster
 from activities.toolboxes import Toolboxes
-from gateway.looking import no_session, question
+from gateway.looking import question
+from gateway.sight import Sight, no_session
 from perdure.config import Settings
 from perdure.context import Summary, assemble_view, estimate_tokens, history_budget
 from perdure.context.planning import threshold_tokens
@@ -153,10 +154,11 @@ class Expansion:
 class ContextClient:
     """Looks at the contexts of sessions, as `SessionClient.context`."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, sight: Sight) -> None:
         self._settings = settings
         self._store = store
-        self._level = settings.gateway.level
+        self._sight = sight
+        self._level = sight.level
         self._roster = Roster(settings, store, Toolboxes(settings))
 
     async def tree(self, session_key: str) -> ContextTree:
@@ -165,7 +167,7 @@ class ContextClient:
         Raises:
             NotFound: when there is no such session.
         """
-        SessionKey.parse(session_key)
+        await self._sight.session(session_key)
         drawn = await self._store.context_views.drawn(session_key)
         if drawn is None:
             raise no_session(session_key)
@@ -196,8 +198,9 @@ class ContextClient:
             NotFound: when the session has none of that id.
         """
         SessionKey.parse(session_key)
+        hidden = await self._sight.hides(session_key)
         found = await self._store.nodes.summary(session_key, name)
-        if found is None:
+        if found is None or hidden:
             raise _no_node(session_key, name)
         children = await self._store.nodes.children(session_key, name)
         fields = set(ContextSummary.model_fields) - {"text", "children"}
@@ -210,16 +213,13 @@ class ContextClient:
 
     async def search(self, session_key: str, query: str, *, limit: int = 10) -> ContextFound:
         """Messages and summaries of the epoch a session is in that match, in turns, each best
-        first; none above `gateway.level`.
+        first; none above the caller's level.
 
         Raises:
             NotFound: when there is no such session.
             InvalidArgument: for a query that asks nothing.
         """
-        SessionKey.parse(session_key)
-        row = await self._store.sessions.get(session_key)
-        if row is None:
-            raise no_session(session_key)
+        await self._sight.session(session_key)
         epoch = await self._store.nodes.epoch(session_key)
         return await self._store.context_search.find(
             session_key, epoch or 0, question(query), self._level, limit=limit
@@ -233,11 +233,12 @@ class ContextClient:
             NotFound: when the session has neither.
         """
         SessionKey.parse(session_key)
+        hidden = await self._sight.hides(session_key)
         summary = await self._store.nodes.summary(session_key, name)
-        if summary is not None:
+        if summary is not None and not hidden:
             return Expansion(name, summary.messages, self._below(summary, after))
         message = await self._store.transcript.message(session_key, name)
-        if message is None:
+        if message is None or hidden:
             raise _no_node(session_key, name)
         return Expansion(name, 1, self._each([message] if message.seq > after else []))
 
@@ -247,10 +248,7 @@ class ContextClient:
         Raises:
             NotFound: when there is no such session, or no such turn in it.
         """
-        SessionKey.parse(session_key)
-        row = await self._store.sessions.get(session_key)
-        if row is None:
-            raise no_session(session_key)
+        row = await self._sight.session(session_key)
         budget = await self._budget(session_key, row.agent)
         room = _EVERYTHING if budget is None else budget
         saw = await self._store.context_views.saw(session_key, turn, room)

@@ -1,6 +1,6 @@
 """Runs for people: seen, steered and stopped from outside their sessions.
 
-Invariant: what is above `gateway.level` is not shown here and cannot be touched from here; the
+Invariant: what is above the caller's level is not shown here and cannot be touched from here; the
 answer is the one for a run that is not there.
 """
 
@@ -17,6 +17,7 @@ from ulid import ULID
 
 from activities.post import Post
 from activities.steering import Steering, SteerResult
+from gateway.sight import Sight, no_session
 from perdure.config import Settings
 from perdure.delegation.results import RunResult
 from perdure.domain.envelopes import Envelope, Sender
@@ -49,10 +50,13 @@ class KilledRun(Frozen):
 class RunClient:
     """Looks after the runs of all sessions, as `SessionClient.runs`."""
 
-    def __init__(self, settings: Settings, store: Store, temporal: Callable[[], Client]) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, temporal: Callable[[], Client], sight: Sight
+    ) -> None:
         self._settings = settings
         self._store = store
         self._temporal = temporal
+        self._sight = sight
 
     async def list(
         self,
@@ -80,10 +84,13 @@ class RunClient:
                 f"limit {limit}, offset {offset} are out of range.",
                 f"limit is 1 to {PAGE}, offset 0 or more.",
             )
+        if session_key is not None and await self._sight.hides(session_key):
+            return RunList(runs=(), total=0)
         return await self._store.run_views.below(
             session_key,
             recent_minutes=recent_minutes,
-            level=self._settings.gateway.level,
+            level=self._sight.level,
+            reader=self._sight.reader,
             limit=limit,
             offset=offset,
             after=after,
@@ -95,7 +102,7 @@ class RunClient:
         Raises:
             NotFound: when there is no such run.
         """
-        found = await self._store.run_views.view(run_id, self._settings.gateway.level)
+        found = await self._store.run_views.view(run_id, self._sight.reader)
         if found is None:
             raise _no_run(run_id)
         return found
@@ -124,15 +131,14 @@ class RunClient:
         forest = await self._store.run_trees.read(
             session_key,
             recent_minutes=recent_minutes,
-            level=self._settings.gateway.level,
+            level=self._sight.level,
+            reader=self._sight.reader,
             limit=limit,
             offset=offset,
             mark=mark,
         )
         if session_key is not None and not forest.sessions:
-            raise NotFound(
-                f"There is no session {session_key}.", "`perdure sessions` lists what there is."
-            )
+            raise no_session(session_key)
         return forest
 
     async def trees(
@@ -210,7 +216,8 @@ class RunClient:
             raise InvalidArgument("The message is empty.", "Say what the run should do.")
         run = await self._visible(run_id)
         message_id = f"steer_{request_id or ULID()}"
-        envelope = Envelope(message_id=message_id, sender=Sender(id=by), joins=True)
+        sender = self._sight.bounds.sender(Sender(id=by))
+        envelope = Envelope(message_id=message_id, sender=sender, joins=True)
         steering = Steering(self._settings, self._store, self._post)
         with _confirmed("It is steered all the same, and takes it in when it is next woken."):
             return await steering.steer(run, text, envelope, cause=message_id)
@@ -278,12 +285,12 @@ class RunClient:
 
     def _readable(self, run: Run, result: RunResult) -> RunResult:
         """The result of a run, whose level may have risen while it was waited for."""
-        if not can_flow(run.label, self._settings.gateway.level):
+        if not can_flow(run.label, self._sight.level):
             raise _no_run(run.run_id)
         return result
 
     async def _visible(self, run_id: str) -> Run:
-        run = await self._store.run_views.seen(run_id, self._settings.gateway.level)
+        run = await self._store.run_views.seen(run_id, self._sight.reader)
         if run is None:
             raise _no_run(run_id)
         return run

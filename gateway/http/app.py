@@ -7,10 +7,11 @@ answered, refusals included.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from gateway.client import SessionClient
 from gateway.http import (
@@ -26,10 +27,13 @@ from gateway.http import (
     sessions,
     tell,
 )
+from gateway.http.access import routes, scopes_of
+from gateway.http.authentication import Authentication, Gate, Local
 from gateway.http.description import describe
 from gateway.http.guard import BodyLimit, LoopbackOnly, RawPath
-from gateway.http.parts import Gateway
+from gateway.http.parts import Process
 from gateway.http.problems import install
+from gateway.http.shaping import Shape, shaped
 
 #: What the gateway serves, in the order of the document.
 _PARTS = (
@@ -47,8 +51,23 @@ _PARTS = (
 )
 
 
+#: Clients of these paths, and of those below them, expect refusals in a shape of their own.
+SHAPES: Mapping[str, Shape] = {}
+
+
+class _App(FastAPI):
+    """FastAPI, whose refusals take the shape of their path, those of its guards included."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await super().__call__(scope, receive, shaped(scope, send, SHAPES))
+
+
 def create_app(
-    client: SessionClient, *, hosts: Collection[str], stopping: asyncio.Event
+    client: SessionClient,
+    *,
+    hosts: Collection[str],
+    stopping: asyncio.Event,
+    gate: Gate | None = None,
 ) -> FastAPI:
     """The gateway as an ASGI application.
 
@@ -56,11 +75,12 @@ def create_app(
         client: what it serves; it stays the caller's to close.
         hosts: the names it may be called by, as they stand in a Host header, without port.
         stopping: set it to end every wait and every event stream.
+        gate: who says who asks; by default, whoever asks is at this machine.
     """
     # The usual pages at /docs load scripts from elsewhere, into an origin that is trusted here.
-    app = FastAPI(title="Perdure", version="1", docs_url=None, redoc_url=None)
+    app = _App(title="Perdure", version="1", docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
-    app.state.gateway = Gateway(client, stopping)
+    app.state.process = Process(client, stopping)
     app.state.codec = codec.codec_of(client.settings)
     for part in _PARTS:
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
@@ -68,14 +88,24 @@ def create_app(
     # The last one added is asked first.
     app.add_middleware(RawPath)
     app.add_middleware(BodyLimit, limits=client.settings.limits)
+    gate = gate or Local(client.settings.gateway.level)
+    app.add_middleware(Authentication, gate=gate, is_open=lambda path: _is_open(app, path))
     app.add_middleware(LoopbackOnly, hosts=hosts)
     app.add_middleware(codec.UiOrigins, origins=client.settings.temporal.encryption.ui_origins)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 
 
+def _is_open(app: FastAPI, path: str) -> bool:
+    """Whether a path is there for those who send no key."""
+    if path == app.openapi_url:
+        return True
+    return any(
+        scopes_of(route) == frozenset() and route.path_regex.match(path) for route in routes(app)
+    )
+
+
 def _document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        routes = [route for part in _PARTS for route in part.router.routes]
-        app.openapi_schema = describe(app, routes)
+        app.openapi_schema = describe(app)
     return app.openapi_schema

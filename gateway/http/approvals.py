@@ -12,12 +12,14 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from gateway.http.access import needs
 from gateway.http.acting import RequestKey, confirmed
 from gateway.http.paging import AtTime, Cursor, Offset, link_next, read, written
 from gateway.http.parts import Gateway, TheGateway, problems, shown
 from gateway.http.paths import ApprovalIdInPath, OfSession
 from gateway.http.problems import refused
 from gateway.http.tags import IfMatch, Tagged, matches, tag_of
+from perdure.domain.access import Scope
 from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
 from perdure.domain.errors import Conflict
 from perdure.store.marks import Mark
@@ -52,7 +54,7 @@ class Refusal(BaseModel):
     reason: str = _REASON
 
 
-@router.get("", responses=problems(400))
+@router.get("", responses=problems(400), dependencies=[needs(Scope.READ, Scope.APPROVE)])
 async def list_approvals(
     gateway: TheGateway,
     request: Request,
@@ -79,7 +81,12 @@ async def list_approvals(
     return ApprovalPage(**found.model_dump(), next=link_next(request, response, cursor))
 
 
-@router.get("/{approval_id}", response_model=Approval, responses=problems(400, 404))
+@router.get(
+    "/{approval_id}",
+    response_model=Approval,
+    responses=problems(400, 404),
+    dependencies=[needs(Scope.READ, Scope.APPROVE)],
+)
 async def read_approval(approval_id: ApprovalIdInPath, gateway: TheGateway) -> Response:
     """A call that waits for a person, or did. Its `ETag` goes with a decision as `If-Match`."""
     return shown(await gateway.client.approval(approval_id))
@@ -89,6 +96,7 @@ async def read_approval(approval_id: ApprovalIdInPath, gateway: TheGateway) -> R
     "/{approval_id}/approve",
     response_model=Approval,
     responses=problems(400, 404, 409, 412, 413, 415, 504),
+    dependencies=[needs(Scope.APPROVE)],
 )
 async def approve(
     approval_id: ApprovalIdInPath,
@@ -110,6 +118,7 @@ async def approve(
     "/{approval_id}/deny",
     response_model=Approval,
     responses=problems(400, 404, 409, 412, 413, 415, 504),
+    dependencies=[needs(Scope.APPROVE)],
 )
 async def deny(
     approval_id: ApprovalIdInPath,
@@ -134,24 +143,26 @@ async def _decide(
     changed: str | None,
     if_match: str | None,
 ) -> Response:
-    client, by = gateway.client, gateway.caller.name
+    client, by = gateway.client, gateway.caller.signature
+    state = ApprovalState.APPROVED if approved else ApprovalState.DENIED
+    decision = (state, by, reason or None, changed)
     found = await client.approval(approval_id)
-    if _is_the_same(found, approved, by, reason, changed):
-        return shown(found)
-    if if_match is not None and not matches(if_match, tag_of(found.model_dump_json().encode())):
+    tag = tag_of(found.model_dump_json().encode())
+    if if_match is not None and not matches(if_match, tag) and _decision(found) != decision:
         stale = Conflict(
             f"The approval {approval_id} is not as you have read it; it is {found.state}.",
             "Read it again, and decide by what it is now.",
         )
         return refused(stale, 412)
     work = client.decide(approval_id, approve=approved, by=by, reason=reason, arguments=changed)
-    return shown(await confirmed(work, gateway.stopping))
+    try:
+        return shown(await confirmed(work, gateway.stopping))
+    except Conflict:
+        found = await client.approval(approval_id)
+        if _decision(found) != decision:
+            raise
+        return shown(found)
 
 
-def _is_the_same(
-    found: Approval, approved: bool, by: str, reason: str, changed: str | None
-) -> bool:
-    """Whether exactly this was decided already."""
-    state = ApprovalState.APPROVED if approved else ApprovalState.DENIED
-    decided = (found.state, found.decided_by, found.note, found.changed)
-    return decided == (state, by, reason or None, changed)
+def _decision(approval: Approval) -> tuple[ApprovalState, str | None, str | None, str | None]:
+    return approval.state, approval.decided_by, approval.note, approval.changed

@@ -18,14 +18,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from temporalio.api.common.v1 import Payloads
 
 from gateway.codec import Sealing
+from gateway.http.access import needs, of_every_tenant
 from gateway.http.parts import problems
 from perdure.config import Settings
+from perdure.domain.access import Scope as Access
 from perdure.domain.errors import InvalidArgument
 from perdure.domain.messages import Frozen
 from perdure.encryption import CannotOpen, Keyring
 
 PREFIX = "/codec/"
-router = APIRouter(prefix="/codec", tags=["codec"])
+router = APIRouter(
+    prefix="/codec", tags=["codec"], dependencies=[needs(Access.ADMIN), of_every_tenant()]
+)
 
 #: What the Temporal UI sends along.
 _HEADERS = "Authorization, Content-Type, X-Namespace"

@@ -11,10 +11,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from gateway.contexts import ContextSummary, ContextTree, SeenContext
+from gateway.http.access import needs
 from gateway.http.paging import AtSeq, Cursor, link_next, read, written
 from gateway.http.parts import KeyInPath, TheGateway, problems
 from gateway.http.paths import NodeIdInPath
 from gateway.http.tags import Tagged
+from perdure.domain.access import Scope
 from perdure.domain.messages import Frozen
 from perdure.search import LONGEST_QUERY
 from perdure.store.context_search import ContextFound
@@ -36,13 +38,13 @@ class ExpandedPage(Frozen):
     next: str | None = None
 
 
-@router.get("", responses=problems(400, 404))
+@router.get("", responses=problems(400, 404), dependencies=[needs(Scope.READ)])
 async def read_context(key: KeyInPath, gateway: TheGateway) -> ContextTree:
     """What the next turn of a session sees, with the DAG of summaries below it."""
     return await gateway.client.context.tree(key)
 
 
-@router.get("/search", responses=problems(400, 404))
+@router.get("/search", responses=problems(400, 404), dependencies=[needs(Scope.READ)])
 async def search_context(
     key: KeyInPath,
     gateway: TheGateway,
@@ -55,7 +57,7 @@ async def search_context(
     return await gateway.client.context.search(key, q, limit=limit)
 
 
-@router.get("/turns/{turn}", responses=problems(400, 404))
+@router.get("/turns/{turn}", responses=problems(400, 404), dependencies=[needs(Scope.READ)])
 async def read_seen(
     key: KeyInPath,
     turn: Annotated[
@@ -67,13 +69,15 @@ async def read_seen(
     return await gateway.client.context.at(key, turn)
 
 
-@router.get("/nodes/{node_id}", responses=problems(400, 404))
+@router.get("/nodes/{node_id}", responses=problems(400, 404), dependencies=[needs(Scope.READ)])
 async def read_node(key: KeyInPath, node_id: NodeIdInPath, gateway: TheGateway) -> ContextSummary:
     """A summary with its words, and what it was made of."""
     return await gateway.client.context.summary(key, node_id)
 
 
-@router.get("/nodes/{node_id}/messages", responses=problems(400, 404))
+@router.get(
+    "/nodes/{node_id}/messages", responses=problems(400, 404), dependencies=[needs(Scope.READ)]
+)
 async def expand_node(
     key: KeyInPath,
     node_id: NodeIdInPath,

@@ -5,14 +5,14 @@ Invariant: every answer that an operation can give is in it, with an example.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from starlette.routing import BaseRoute
 
+from gateway.http import access
 from gateway.http.examples import EXAMPLES
 from gateway.http.problems import PROBLEM_JSON, STATUS, Problem
 from gateway.http.tags import Tagged
@@ -70,15 +70,16 @@ _IF_NONE_MATCH = {
 }
 
 
-def describe(app: FastAPI, routes: Iterable[BaseRoute]) -> dict[str, Any]:
-    """The document of an application with these routes of its routers."""
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The document of an application."""
     document = get_openapi(
         title=app.title, version=app.version, description=ABOUT, routes=app.routes
     )
+    access.describe(app, document)
     tagged = {
         route.path_format
-        for route in routes
-        if isinstance(route, Tagged) and "GET" in (route.methods or ())
+        for route in access.routes(app)
+        if isinstance(route.original_route, Tagged) and "GET" in (route.methods or ())
     }
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

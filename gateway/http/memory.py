@@ -13,12 +13,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.http.access import needs
 from gateway.http.acting import RequestKey
 from gateway.http.paging import AtTime, Cursor, Offset, link_next, read, written
 from gateway.http.parts import TheGateway, problems, shown
 from gateway.http.paths import EntryIdInPath
 from gateway.http.tags import Tagged
-from gateway.memory import DEFAULT_TENANT
+from perdure.domain.access import Scope
 from perdure.domain.labels import Label
 from perdure.domain.memory import (
     MAX_RESULTS,
@@ -56,7 +57,7 @@ class NewMemory(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     content: str = Field(min_length=1, description="Up to 32,768 bytes of UTF-8.")
-    tenant: _Word = DEFAULT_TENANT
+    tenant: _Word | None = Field(None, description="Whose memory; by default your own.")
     agent: _Word | None = Field(None, description="Who remembers; by default the default agent.")
     key: _Word | None = Field(
         None, description="Its path below `memory/`; another content under it supersedes this."
@@ -84,7 +85,7 @@ class Pinned(Frozen):
 
 async def _view(
     gateway: TheGateway,
-    tenant: Annotated[_Word, Query(description="Whose memory.")] = DEFAULT_TENANT,
+    tenant: Annotated[_Word | None, Query(description="Whose memory; by default your own.")] = None,
     agent: Annotated[_Word | None, Query(description="Only of this agent.")] = None,
     tag: Annotated[
         list[_Word] | None, Query(max_length=20, description="Only with all of these tags.")
@@ -100,7 +101,7 @@ async def _view(
 
 async def _tenant_view(
     gateway: TheGateway,
-    tenant: Annotated[_Word, Query(description="Whose memory.")] = DEFAULT_TENANT,
+    tenant: Annotated[_Word | None, Query(description="Whose memory; by default your own.")] = None,
 ) -> View:
     return gateway.client.memory.view(tenant)
 
@@ -109,7 +110,7 @@ OfView = Annotated[View, Depends(_view)]
 OfTenant = Annotated[View, Depends(_tenant_view)]
 
 
-@router.get("/search", responses=problems(400))
+@router.get("/search", responses=problems(400), dependencies=[needs(Scope.READ)])
 async def search_memory(
     gateway: TheGateway,
     view: OfView,
@@ -128,7 +129,7 @@ async def search_memory(
     return await gateway.client.memory.search(view, q, limit=limit)
 
 
-@router.get("/stats", responses=problems(400))
+@router.get("/stats", responses=problems(400), dependencies=[needs(Scope.READ)])
 async def read_memory_stats(gateway: TheGateway, view: OfView) -> MemoryStats:
     """What is remembered, in figures."""
     return await gateway.client.memory.stats(view)
@@ -144,6 +145,7 @@ async def read_memory_stats(gateway: TheGateway, view: OfView) -> MemoryStats:
         },
         **problems(400),
     },
+    dependencies=[needs(Scope.READ)],
 )
 async def export_memory(gateway: TheGateway, view: OfView) -> Response:
     """Every memory that matches, as JSON Lines, level by level, oldest first."""
@@ -155,7 +157,7 @@ async def export_memory(gateway: TheGateway, view: OfView) -> Response:
     return StreamingResponse(lines(), media_type=NDJSON)
 
 
-@router.get("/entries", responses=problems(400))
+@router.get("/entries", responses=problems(400), dependencies=[needs(Scope.READ)])
 async def list_memory(
     gateway: TheGateway,
     request: Request,
@@ -190,6 +192,7 @@ async def list_memory(
         200: {"model": Stored, "description": "It was remembered before; nothing was added."},
         **problems(400, 403, 413, 415),
     },
+    dependencies=[needs(Scope.STEER)],
 )
 async def store_memory(
     new: NewMemory, gateway: TheGateway, request_key: RequestKey = None
@@ -200,21 +203,29 @@ async def store_memory(
     `Idempotency-Key`.
     """
     memory = gateway.client.memory
-    fields = new.model_dump(exclude={"agent"})
     stored = await memory.store(
-        NewEntry(agent=memory.agent(new.agent), origin=Origin.PERSON, **fields)
+        NewEntry(
+            tenant=memory.view(new.tenant).tenant,
+            agent=memory.agent(new.agent),
+            origin=Origin.PERSON,
+            **new.model_dump(exclude={"tenant", "agent"}),
+        )
     )
     return shown(stored, 201 if stored.new else 200)
 
 
-@router.get("/entries/{entry_id}", responses=problems(400, 404))
+@router.get("/entries/{entry_id}", responses=problems(400, 404), dependencies=[needs(Scope.READ)])
 async def read_memory(entry_id: EntryIdInPath, gateway: TheGateway, view: OfTenant) -> MemoryEntry:
     """One memory, as a whole."""
     return await gateway.client.memory.get(view, entry_id)
 
 
 @router.delete(
-    "/entries/{entry_id}", status_code=204, response_class=Response, responses=problems(400, 404)
+    "/entries/{entry_id}",
+    status_code=204,
+    response_class=Response,
+    responses=problems(400, 404),
+    dependencies=[needs(Scope.STEER)],
 )
 async def forget_memory(entry_id: EntryIdInPath, gateway: TheGateway, view: OfTenant) -> Response:
     """Forget a memory. It is gone from every file of the store."""
@@ -224,13 +235,17 @@ async def forget_memory(entry_id: EntryIdInPath, gateway: TheGateway, view: OfTe
     return Response(status_code=204)
 
 
-@router.put("/entries/{entry_id}/pin", responses=problems(400, 404))
+@router.put(
+    "/entries/{entry_id}/pin", responses=problems(400, 404), dependencies=[needs(Scope.STEER)]
+)
 async def pin_memory(entry_id: EntryIdInPath, gateway: TheGateway, view: OfTenant) -> Pinned:
     """Have a memory in every context of its agent."""
     return await _pin(gateway, view, entry_id, pinned=True)
 
 
-@router.delete("/entries/{entry_id}/pin", responses=problems(400, 404))
+@router.delete(
+    "/entries/{entry_id}/pin", responses=problems(400, 404), dependencies=[needs(Scope.STEER)]
+)
 async def unpin_memory(entry_id: EntryIdInPath, gateway: TheGateway, view: OfTenant) -> Pinned:
     """Have a memory in contexts only where it is looked for."""
     return await _pin(gateway, view, entry_id, pinned=False)

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from activities.steering import SteerResult
+from gateway.http.access import needs
 from gateway.http.acting import RequestKey, confirmed
 from gateway.http.paging import LONG_AGO, AtRun, AtTime, Cursor, Offset, link_next, read, written
 from gateway.http.parts import LONGEST_WAIT, TheGateway, problems, shown, while_wanted
@@ -19,6 +20,7 @@ from gateway.http.paths import OfSession, RunIdInPath
 from gateway.http.tags import Tagged
 from gateway.runs import KilledRun
 from perdure.delegation.results import RunResult
+from perdure.domain.access import Scope
 from perdure.domain.errors import TimedOut, Unavailable
 from perdure.store.marks import Mark
 from perdure.store.run_trees import Forest
@@ -57,7 +59,7 @@ class Steering(BaseModel):
     text: str = Field(min_length=1, description="It takes this in, or does this instead.")
 
 
-@router.get("/runs", responses=problems(400))
+@router.get("/runs", responses=problems(400), dependencies=[needs(Scope.READ)])
 async def list_runs(
     gateway: TheGateway,
     request: Request,
@@ -82,7 +84,7 @@ async def list_runs(
     return RunPage(**found.model_dump(), next=link_next(request, response, cursor))
 
 
-@router.get("/tree", responses=problems(400, 404))
+@router.get("/tree", responses=problems(400, 404), dependencies=[needs(Scope.READ)])
 async def read_tree(
     gateway: TheGateway,
     request: Request,
@@ -109,7 +111,7 @@ async def read_tree(
     return TreePage(**found.model_dump(), next=link_next(request, response, cursor))
 
 
-@router.get("/runs/{run_id}", responses=problems(400, 404))
+@router.get("/runs/{run_id}", responses=problems(400, 404), dependencies=[needs(Scope.READ)])
 async def read_run(run_id: RunIdInPath, gateway: TheGateway) -> RunView:
     """A run: how far it is, and what it last did."""
     return await gateway.client.runs.get(run_id)
@@ -122,6 +124,7 @@ async def read_run(run_id: RunIdInPath, gateway: TheGateway) -> RunView:
         202: {"model": RunView, "description": "It has not ended; how far it is."},
         **problems(400, 404),
     },
+    dependencies=[needs(Scope.READ)],
 )
 async def read_result(
     run_id: RunIdInPath,
@@ -146,7 +149,11 @@ async def read_result(
         return shown(await runs.get(run_id), 202)
 
 
-@router.post("/runs/{run_id}/steer", responses=problems(400, 404, 409, 413, 415, 429, 504))
+@router.post(
+    "/runs/{run_id}/steer",
+    responses=problems(400, 404, 409, 413, 415, 429, 504),
+    dependencies=[needs(Scope.STEER)],
+)
 async def steer_run(
     run_id: RunIdInPath, steering: Steering, gateway: TheGateway, request_key: RequestKey = None
 ) -> SteerResult:
@@ -161,7 +168,9 @@ async def steer_run(
     return await confirmed(work, gateway.stopping)
 
 
-@router.post("/runs/{run_id}/kill", responses=problems(400, 404, 504))
+@router.post(
+    "/runs/{run_id}/kill", responses=problems(400, 404, 504), dependencies=[needs(Scope.STEER)]
+)
 async def kill_run(
     run_id: RunIdInPath, gateway: TheGateway, request_key: RequestKey = None
 ) -> KilledRun:

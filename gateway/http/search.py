@@ -9,9 +9,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from gateway.http.access import needs
 from gateway.http.paging import Offset
 from gateway.http.parts import KeyInPath, TheGateway, problems
 from gateway.http.tags import Tagged
+from perdure.domain.access import Scope
 from perdure.domain.messages import Role
 from perdure.search import LONGEST_QUERY
 from perdure.store.search import Found
@@ -30,7 +32,7 @@ OfRole = Annotated[Role | None, Query(description="Only of this speaker.")]
 Limit = Annotated[int, Query(ge=1, le=200)]
 
 
-@router.get("/search", responses=problems(400))
+@router.get("/search", responses=problems(400), dependencies=[needs(Scope.READ)])
 async def search_everything(
     gateway: TheGateway, q: Question, role: OfRole = None, limit: Limit = 10, offset: Offset = 0
 ) -> Found:
@@ -39,7 +41,9 @@ async def search_everything(
     return await gateway.client.search(q, role=role, limit=limit, offset=offset)
 
 
-@router.get("/sessions/{key}/search", responses=problems(400, 404))
+@router.get(
+    "/sessions/{key}/search", responses=problems(400, 404), dependencies=[needs(Scope.READ)]
+)
 async def search_session(
     key: KeyInPath,
     gateway: TheGateway,

@@ -10,10 +10,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from gateway.http.access import needs
 from gateway.http.acting import RequestKey, confirmed
 from gateway.http.paging import LONG_AGO, AtTime, Cursor, Offset, link_next, read, written
 from gateway.http.parts import KeyInPath, TheGateway, problems
 from gateway.http.tags import Tagged
+from perdure.domain.access import Scope
 from perdure.domain.keys import Kind
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
@@ -45,7 +47,7 @@ class Reset(Frozen):
     dropped: int = Field(examples=[0])
 
 
-@router.get("", responses=problems())
+@router.get("", responses=problems(), dependencies=[needs(Scope.READ)])
 async def list_sessions(
     gateway: TheGateway,
     request: Request,
@@ -81,13 +83,15 @@ async def list_sessions(
     return SessionPage(**found.model_dump(), next=link_next(request, response, cursor))
 
 
-@router.get("/{key}", responses=problems(400, 404))
+@router.get("/{key}", responses=problems(400, 404), dependencies=[needs(Scope.READ)])
 async def read_session(key: KeyInPath, gateway: TheGateway) -> SessionStatus:
     """A session in figures."""
     return await gateway.client.status(key)
 
 
-@router.post("/{key}/interrupt", responses=problems(400, 404, 504))
+@router.post(
+    "/{key}/interrupt", responses=problems(400, 404, 504), dependencies=[needs(Scope.STEER)]
+)
 async def interrupt_turn(
     key: KeyInPath, gateway: TheGateway, request: Request, request_key: RequestKey = None
 ) -> Interrupted:
@@ -100,7 +104,9 @@ async def interrupt_turn(
     return Interrupted(turn=await confirmed(work, gateway.stopping, request))
 
 
-@router.post("/{key}/reset", responses=problems(400, 403, 404, 504))
+@router.post(
+    "/{key}/reset", responses=problems(400, 403, 404, 504), dependencies=[needs(Scope.STEER)]
+)
 async def reset_session(
     key: KeyInPath, gateway: TheGateway, request: Request, request_key: RequestKey = None
 ) -> Reset:
@@ -114,7 +120,11 @@ async def reset_session(
 
 
 @router.delete(
-    "/{key}", status_code=204, response_class=Response, responses=problems(400, 404, 504)
+    "/{key}",
+    status_code=204,
+    response_class=Response,
+    responses=problems(400, 404, 504),
+    dependencies=[needs(Scope.STEER)],
 )
 async def close_session(key: KeyInPath, gateway: TheGateway, request: Request) -> Response:
     """Let a session answer what it has, then end it. A later message opens it again."""

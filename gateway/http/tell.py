@@ -9,8 +9,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.http.access import needs
 from gateway.http.acting import RequestKey
 from gateway.http.parts import KeyInPath, TheGateway, problems, while_wanted
+from perdure.domain.access import Scope
 from perdure.domain.exchanges import ExchangeResult, Mode
 
 router = APIRouter(prefix="/v1/sessions/{key}", tags=["messages"])
@@ -36,7 +38,11 @@ class Telling(BaseModel):
     max_turns: int = Field(3, ge=1, le=20, description="Of a `ping-pong`, after the first answer.")
 
 
-@router.post("/tell", responses=problems(400, 403, 404, 409, 413, 415, 429))
+@router.post(
+    "/tell",
+    responses=problems(400, 403, 404, 409, 413, 415, 429),
+    dependencies=[needs(Scope.STEER)],
+)
 async def tell_session(
     key: KeyInPath,
     telling: Telling,

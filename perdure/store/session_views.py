@@ -80,6 +80,10 @@ class SessionViews:
         """A session in figures, or None when there is none for the reader."""
         return await self._database.read(_figures, reader, session_key)
 
+    async def row(self, reader: Reader, session_key: str) -> SessionRow | None:
+        """A session, or None when there is none for the reader."""
+        return await self._database.read(_row, reader, session_key)
+
     async def history(
         self,
         reader: Reader,
@@ -119,6 +123,12 @@ def _list(
         query = query.where(after(mark, sessions.c.last_activity, sessions.c.session_key))
     total = connection.scalar(select(func.count()).select_from(sessions).where(*conditions))
     return [session_of(row) for row in connection.execute(query)], int(total or 0)
+
+
+def _row(connection: Connection, reader: Reader, session_key: str) -> SessionRow | None:
+    seen = select(sessions).where(sessions.c.session_key == session_key, seen_by(reader))
+    row = connection.execute(seen).one_or_none()
+    return None if row is None else session_of(row)
 
 
 def _figures(connection: Connection, reader: Reader, session_key: str) -> SessionFigures | None:

@@ -30,6 +30,7 @@ from perdure.store.runs import Runs
 from perdure.store.search import Search
 from perdure.store.search_summaries import SearchSummaries
 from perdure.store.seeding import Seeding
+from perdure.store.session_callers import SessionCallers
 from perdure.store.session_views import SessionViews
 from perdure.store.sessions import Sessions
 from perdure.store.spawning import Spawning
@@ -51,6 +52,7 @@ class Store:
         self.database = database
         self._trail = trail
         self.sessions = Sessions(database)
+        self.session_callers = SessionCallers(database)
         self.mailbox = Mailbox(database)
         self.seeding = Seeding(database)
         self.repeats = Repeats(database)
