@@ -19,11 +19,9 @@ from temporalio.api.common.v1 import Payloads
 
 from gateway.codec import Sealing
 from gateway.http.access import needs, of_every_tenant
-from gateway.http.access import needs, of_every_tenant
 from gateway.http.parts import problems
 from perdure.config import Settings
 from perdure.domain.access import Scope as Access
-from perdure.domain.access import Scope as AccessScope
 from perdure.domain.errors import InvalidArgument
 from perdure.domain.messages import Frozen
 from perdure.encryption import CannotOpen, Keyring
