@@ -218,6 +218,7 @@ class SessionClient:
         mode: Mode = Mode.FIRE_AND_FORGET,
         timeout: float = 60.0,
         max_turns: int = 3,
+        message_id: str | None = None,
     ) -> ExchangeResult:
         """Let one session say something to another, as its tool `sessions_send` would.
 
@@ -226,6 +227,7 @@ class SessionClient:
         call, as messages of their own, and end with it.
 
         `timeout` is seconds for all of it, `max_turns` those of a ping-pong after the first answer.
+        The first message is sent once under its `message_id`.
 
         Raises:
             NotFound: when there is no such session, or the first may not see the second.
@@ -243,7 +245,7 @@ class SessionClient:
             timeout,
         )
         target = str(SessionKey.parse(to_key))
-        return await telling.tell(from_key, target, text, sender.label, max_turns)
+        return await telling.tell(from_key, target, text, sender.label, max_turns, message_id)
 
     def live(self, session_key: str, *, after: int) -> LiveSession:
         """The session's turns while they happen, its text as it is spoken; it may be new.
