@@ -20,6 +20,7 @@ from gateway.cli import (
     context,
     demo,
     encryption,
+    keys,
     listing,
     look,
     manage,
@@ -56,6 +57,7 @@ for part in (
     ),
     memory.app,
     encryption.app,
+    keys.app,
 ):
     app.add_typer(part)
 

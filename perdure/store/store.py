@@ -15,6 +15,7 @@ from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
 from perdure.store.exchanges import Exchanges
+from perdure.store.keys import Keys
 from perdure.store.mailbox import Mailbox
 from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
@@ -53,6 +54,7 @@ class Store:
         self._trail = trail
         self.sessions = Sessions(database)
         self.session_callers = SessionCallers(database)
+        self.keys = Keys(database, trail)
         self.mailbox = Mailbox(database)
         self.seeding = Seeding(database)
         self.repeats = Repeats(database)

@@ -1,0 +1,108 @@
+"""The `[gateway]` table: where HTTP clients find the sessions, and how they say who they are.
+
+Invariant: what is not set keeps the gateway to this machine.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+
+from perdure.config.policies import LabelWord, Table, Word
+from perdure.domain.labels import Label
+
+
+def _address(value: str) -> str:
+    if value != "localhost":
+        try:
+            ip_address(value)
+        except ValueError:
+            raise ValueError("must be localhost or an IP address") from None
+    return value
+
+
+def _host(value: str) -> str:
+    parts = urlsplit(f"//{value}")
+    if not value or parts.netloc != value or parts.username or ":" in value.rpartition("]")[2]:
+        raise ValueError("must be a name or an address without a port; IPv6 in brackets")
+    return value.lower()
+
+
+def _origin(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or f"{parts.scheme}://{parts.netloc}" != value:
+        raise ValueError("must be an origin, as in https://chat.example.org, without a path")
+    return value
+
+
+def _network(value: str) -> str:
+    try:
+        ip_network(value)
+    except ValueError:
+        raise ValueError("must be an IP address, or a network as in 10.0.0.0/8") from None
+    return value
+
+
+def _file(value: str) -> str:
+    if not Path(value).is_absolute():
+        raise ValueError("must be an absolute path of a file")
+    return value
+
+
+FilePath = Annotated[str, AfterValidator(_file)]
+
+
+class GatewaySettings(Table):
+    """The `[gateway]` table."""
+
+    #: The address it listens on: a loopback address, or one that other machines reach.
+    host: Annotated[Word, AfterValidator(_address)] = "127.0.0.1"
+    #: None is any free port.
+    port: int | None = Field(None, ge=0, le=65_535)
+    #: What may be answered to those who ask here: people at this machine, and HTTP clients.
+    level: LabelWord = Label.CONFIDENTIAL
+    #: "auto" asks for a key as soon as others than this machine could ask: see `needs_keys`.
+    keys: Literal["auto", "required"] = "auto"
+    #: Names it may be called by beside those of the loopback, without a port.
+    hosts: list[Annotated[str, AfterValidator(_host)]] = Field([], validate_default=True)
+    #: Origins of web pages that may call it (CORS).
+    origins: list[Annotated[str, AfterValidator(_origin)]] = Field(default_factory=list)
+    #: Proxies that are believed when they say who asks, and by which scheme.
+    trusted_proxies: list[Annotated[str, AfterValidator(_network)]] = Field(default_factory=list)
+    #: What it speaks TLS with: PEM files, the chain and its key.
+    tls_certificate: FilePath | None = None
+    tls_key: FilePath | None = Field(None, validate_default=True)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches the address it listens on."""
+        return self.host == "localhost" or ip_address(self.host).is_loopback
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether others than this machine may reach it, directly or through what forwards to it."""
+        return bool(not self.is_loopback or self.hosts or self.trusted_proxies or self.origins)
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether who asks must send a key."""
+        return self.keys == "required" or self.is_reachable
+
+    @field_validator("hosts")
+    @classmethod
+    def _named(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        host = info.data.get("host", "localhost")
+        if not value and host != "localhost" and ip_address(host).is_unspecified:
+            raise ValueError(f"must name what clients call it by, since {host} is every address")
+        return value
+
+    @field_validator("tls_key")
+    @classmethod
+    def _both(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if (value is None) != (info.data.get("tls_certificate", value) is None):
+            raise ValueError("must be set together with tls_certificate")
+        return value
