@@ -83,11 +83,18 @@ def describe(app: FastAPI) -> dict[str, Any]:
     }
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
+            if "requestBody" in operation:
+                for status in ("413", "415"):
+                    operation["responses"].setdefault(status, _refusal())
             _show_problems(operation)
             _show_examples(operation)
             if method == "get" and path in tagged:
                 _show_tags(operation)
     return document
+
+
+def _refusal() -> dict[str, Any]:
+    return {"content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
 def _show_problems(operation: dict[str, Any]) -> None:
