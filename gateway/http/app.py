@@ -19,6 +19,8 @@ from gateway.http import codec, events, messages, service, sessions
 from gateway.http.access import describe, routes, scopes_of
 from gateway.http.authentication import Authentication, Gate, Local
 from gateway.http.guard import BodyLimit, LoopbackOnly, RawPath
+from gateway.http.openai import chat, responses
+from gateway.http.openai.refusals import of_problem
 from gateway.http.parts import Process
 from gateway.http.problems import PROBLEM_JSON, install
 from gateway.http.shaping import Shape, shaped
@@ -31,7 +33,7 @@ Every refusal is a problem detail (RFC 9457) with a `code` and a `hint`."""
 
 
 #: Clients of these paths, and of those below them, expect refusals in a shape of their own.
-SHAPES: Mapping[str, Shape] = {}
+SHAPES: Mapping[str, Shape] = dict.fromkeys(("/v1/chat", "/v1/models", "/v1/responses"), of_problem)
 
 
 class _App(FastAPI):
@@ -61,7 +63,7 @@ def create_app(
     app.router.redirect_slashes = False
     app.state.process = Process(client, stopping)
     app.state.codec = codec.codec_of(client.settings)
-    for part in (messages, events, sessions, service, codec):
+    for part in (messages, events, sessions, service, codec, chat, responses):
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
     install(app)
     # The last one added is asked first.
@@ -93,8 +95,9 @@ def _describe(app: FastAPI) -> dict[str, Any]:
         describe(app, document)
         for path in document["paths"].values():
             for operation in path.values():
-                for status, response in operation["responses"].items():
-                    if int(status) >= 400:
-                        response["content"] = {PROBLEM_JSON: response["content"].popitem()[1]}
+                for response in operation["responses"].values():
+                    plain = response.get("content", {}).get("application/json", {})
+                    if plain.get("schema", {}).get("$ref", "").endswith("/Problem"):
+                        response["content"] = {PROBLEM_JSON: plain}
         app.openapi_schema = document
     return app.openapi_schema
