@@ -217,6 +217,7 @@ class SessionClient:
         mode: Mode = Mode.FIRE_AND_FORGET,
         timeout: float = 60.0,
         max_turns: int = 3,
+        message_id: str | None = None,
     ) -> ExchangeResult:
         """Let one session say something to another, as its tool `sessions_send` would.
 
@@ -225,6 +226,7 @@ class SessionClient:
         call, as messages of their own, and end with it.
 
         `timeout` is seconds for all of it, `max_turns` those of a ping-pong after the first answer.
+        The first message is sent once under its `message_id`.
 
         Raises:
             NotFound: when there is no such session, or the first may not see the second.
@@ -242,7 +244,7 @@ class SessionClient:
             timeout,
         )
         target = str(SessionKey.parse(to_key))
-        return await telling.tell(from_key, target, text, sender.label, max_turns)
+        return await telling.tell(from_key, target, text, sender.label, max_turns, message_id)
 
     async def interrupt(self, session_key: str, *, request_id: str | None = None) -> int | None:
         """Stop the turn under way and keep what it has; its number, or None when none runs. The

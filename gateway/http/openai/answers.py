@@ -57,7 +57,7 @@ def finish_of(result: TurnResult) -> Finish:
     raise _Failed(code if code in _TOLD else Code.UNAVAILABLE, message, told.get("hint", ""))
 
 
-class Usage(Frozen):
+class CompletionUsage(Frozen):
     """The tokens of all model calls of a turn."""
 
     prompt_tokens: int
@@ -65,7 +65,7 @@ class Usage(Frozen):
     total_tokens: int
 
     @classmethod
-    def of(cls, result: TurnResult) -> Usage:
+    def of(cls, result: TurnResult) -> CompletionUsage:
         """Those of a turn."""
         used = result.usage
         return cls(
@@ -75,7 +75,7 @@ class Usage(Frozen):
         )
 
 
-class Message(Frozen):
+class CompletionMessage(Frozen):
     """An answer."""
 
     role: Literal["assistant"] = "assistant"
@@ -83,11 +83,11 @@ class Message(Frozen):
     refusal: None = None
 
 
-class Choice(Frozen):
+class CompletionChoice(Frozen):
     """The one answer of a completion."""
 
     index: int = 0
-    message: Message
+    message: CompletionMessage
     logprobs: None = None
     finish_reason: Finish
 
@@ -99,8 +99,8 @@ class Completion(Frozen):
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
-    choices: tuple[Choice, ...]
-    usage: Usage
+    choices: tuple[CompletionChoice, ...]
+    usage: CompletionUsage
 
     @classmethod
     def of(cls, result: TurnResult, model: str, created: int) -> Completion:
@@ -109,17 +109,19 @@ class Completion(Frozen):
         Raises:
             TurnFailed: when the turn came to no answer.
         """
-        choice = Choice(message=Message(content=result.text), finish_reason=finish_of(result))
+        choice = CompletionChoice(
+            message=CompletionMessage(content=result.text), finish_reason=finish_of(result)
+        )
         return cls(
             id=completion_id(result.message_id),
             created=created,
             model=model,
             choices=(choice,),
-            usage=Usage.of(result),
+            usage=CompletionUsage.of(result),
         )
 
 
-class Delta(Frozen):
+class ChunkDelta(Frozen):
     """What a chunk adds to the answer."""
 
     role: Literal["assistant"] | None = None
@@ -130,7 +132,7 @@ class ChunkChoice(Frozen):
     """What a chunk adds to the one answer, or why it ends."""
 
     index: int = 0
-    delta: Delta = Delta()
+    delta: ChunkDelta = ChunkDelta()
     logprobs: None = None
     finish_reason: Finish | None = None
 
@@ -143,7 +145,7 @@ class Chunk(Frozen):
     created: int
     model: str
     choices: tuple[ChunkChoice, ...] = ()
-    usage: Usage | None = None
+    usage: CompletionUsage | None = None
 
 
 def completion_id(message_id: str) -> str:

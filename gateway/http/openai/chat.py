@@ -20,9 +20,9 @@ from gateway.http.openai import requests
 from gateway.http.openai.answers import (
     Chunk,
     ChunkChoice,
+    ChunkDelta,
     Completion,
-    Delta,
-    Usage,
+    CompletionUsage,
     completion_id,
     finish_of,
 )
@@ -43,7 +43,7 @@ DONE = "[DONE]"
 
 #: The refusals of OpenAI's endpoints, for the documentation.
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody} for status in (400, 401, 403, 404, 409, 413, 429, 500, 503)
+    status: {"model": ErrorBody} for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 503)
 }
 
 SessionHeader = Annotated[
@@ -131,7 +131,7 @@ async def read_model(
 
 
 async def _chunks(sent: Sent, usage: bool) -> AsyncIterator[ServerSentEvent]:
-    def chunk(choice: ChunkChoice | None, used: Usage | None = None) -> ServerSentEvent:
+    def chunk(choice: ChunkChoice | None, used: CompletionUsage | None = None) -> ServerSentEvent:
         body = Chunk(
             id=completion_id(sent.message_id),
             created=sent.created,
@@ -141,17 +141,17 @@ async def _chunks(sent: Sent, usage: bool) -> AsyncIterator[ServerSentEvent]:
         )
         return ServerSentEvent(body.model_dump_json(), sep="\n")
 
-    yield chunk(ChunkChoice(delta=Delta(role="assistant", content="")))
+    yield chunk(ChunkChoice(delta=ChunkDelta(role="assistant", content="")))
     try:
         async with aclosing(sent.heard()) as heard:
             async for item in heard:
                 if isinstance(item, Speech):
                     text = f"{BREAK}{item.text}" if item.anew else item.text
-                    yield chunk(ChunkChoice(delta=Delta(content=text)))
+                    yield chunk(ChunkChoice(delta=ChunkDelta(content=text)))
                     continue
                 yield chunk(ChunkChoice(finish_reason=finish_of(item.result)))
                 if usage:
-                    yield chunk(None, Usage.of(item.result))
+                    yield chunk(None, CompletionUsage.of(item.result))
                 yield ServerSentEvent(DONE, sep="\n")
     except PerdureError as error:
         detail = detail_of(error, STATUS[error.code])

@@ -170,7 +170,7 @@ def _ending(result: TurnResult) -> tuple[Status, ResponseFault | None, Incomplet
     return "incomplete", None, Incomplete.model_validate({"reason": reason})
 
 
-class Event(Frozen):
+class ResponseEvent(Frozen):
     """An event of a stream; which of the fields it has, its type says."""
 
     type: str

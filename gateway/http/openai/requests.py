@@ -23,7 +23,7 @@ _INSTRUCTING = frozenset({"system", "developer"})
 _OTHERS_TOOLS = "An agent has the tools of its settings, and runs them itself."
 
 
-class Part(BaseModel):
+class ContentPart(BaseModel):
     """A part of a message's content; only text can be sent."""
 
     model_config = ConfigDict(extra="ignore")
@@ -32,14 +32,14 @@ class Part(BaseModel):
     text: str | None = None
 
 
-class Said(BaseModel):
+class ChatMessage(BaseModel):
     """A message of a conversation, as any of OpenAI's protocols and their clients write it."""
 
     # Clients give an answer back with all its fields, and with those of other providers.
     model_config = ConfigDict(extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[Part] | None = None
+    content: str | list[ContentPart] | None = None
     type: str | None = None
     tool_calls: JsonValue = None
     function_call: JsonValue = None
@@ -90,7 +90,7 @@ class _Request(BaseModel):
 class ChatRequest(_Request):
     """A request for a chat completion."""
 
-    messages: list[Said] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1)
     stream_options: StreamOptions | None = None
 
     n: int | None = Field(None, description="Refused unless 1.")
@@ -117,7 +117,7 @@ class ChatRequest(_Request):
 class ResponseRequest(_Request):
     """A request for a response."""
 
-    input: str | list[Said] = Field(examples=["What is new?"])
+    input: str | list[ChatMessage] = Field(examples=["What is new?"])
     instructions: str | None = None
     previous_response_id: str | None = Field(
         None, description="The response that this goes on from: the newest of its session."
@@ -178,13 +178,13 @@ def response(request: ResponseRequest) -> Asked:
     _refuse("prompt", request.prompt is not None, "The instructions are the agent's settings.")
     _refuse_format("text.format", (request.text or {}).get("format"))
     said = request.input
-    messages = [Said(role="user", content=said)] if isinstance(said, str) else said
+    messages = [ChatMessage(role="user", content=said)] if isinstance(said, str) else said
     if request.instructions:
-        messages = [Said(role="system", content=request.instructions), *messages]
+        messages = [ChatMessage(role="system", content=request.instructions), *messages]
     return _asked("input", messages)
 
 
-def _asked(param: str, messages: list[Said]) -> Asked:
+def _asked(param: str, messages: list[ChatMessage]) -> Asked:
     places = [place for place, one in enumerate(messages) if one.role == "user"]
     texts = [_text(f"{param}[{place}]", one) for place, one in enumerate(messages)]
     newest = places[-1] if places else 0
@@ -201,13 +201,13 @@ def _asked(param: str, messages: list[Said]) -> Asked:
     )
 
 
-def _earlier(said: Said, text: str) -> Earlier:
+def _earlier(said: ChatMessage, text: str) -> Earlier:
     if said.role in _INSTRUCTING:
         return Earlier(role=Role.USER, text=f"{INSTRUCTED}{text}")
     return Earlier(role=Role.ASSISTANT if said.role == "assistant" else Role.USER, text=text)
 
 
-def _text(param: str, said: Said) -> str:
+def _text(param: str, said: ChatMessage) -> str:
     """The text of a message.
 
     Raises:

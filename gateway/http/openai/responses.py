@@ -18,7 +18,13 @@ from gateway.http.openai import requests
 from gateway.http.openai.answers import finish_of
 from gateway.http.openai.asking import EventStream, Sent, send
 from gateway.http.openai.chat import REFUSALS, IdempotencyKey, SessionHeader
-from gateway.http.openai.outputs import Event, OutputMessage, OutputText, ResponseBody, item_id
+from gateway.http.openai.outputs import (
+    OutputMessage,
+    OutputText,
+    ResponseBody,
+    ResponseEvent,
+    item_id,
+)
 from gateway.http.openai.refusals import OpenAIRoute
 from gateway.http.openai.requests import ResponseRequest
 from gateway.http.openai.sessions import SESSION_HEADER, named_by, response_id
@@ -124,7 +130,9 @@ class _Told:
         self._text: str | None = None
 
     def event(self, kind: str, **fields: object) -> ServerSentEvent:
-        body = Event.model_validate({"type": kind, "sequence_number": self._number, **fields})
+        body = ResponseEvent.model_validate(
+            {"type": kind, "sequence_number": self._number, **fields}
+        )
         self._number += 1
         return ServerSentEvent(
             body.model_dump_json(include=body.model_fields_set), event=kind, sep="\n"
