@@ -20,6 +20,7 @@ from activities.roster import Member, Roster
 from activities.streaming import Stream
 from perdure.audit import AuditEntry
 from perdure.config import AgentSettings, Settings
+from perdure.domain.endings import CUT, FILTERED
 from perdure.domain.errors import Code, Denied, PerdureError, Refusal, TimedOut
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import TurnState
@@ -34,10 +35,7 @@ from perdure.tools.catalogue import Toolbox
 
 #: The longest wait between two attempts when the provider names none, in seconds.
 LONGEST_BACKOFF = 60.0
-_NOTES = {
-    "length": "[The answer was cut at the model's output limit.]",
-    "content_filter": "[The provider's content filter stopped the answer.]",
-}
+_NOTES = {"length": CUT, "content_filter": FILTERED}
 
 
 class ModelSteps:

@@ -275,7 +275,7 @@ class LiveSession:
             items.append(Restart(**here))
             told = ""
         if text != told:
-            items.append(TextDelta(**here, text=text[len(told) :]))
+            items.append(TextDelta(**here, text=text[len(told) :], committed=True))
         return items
 
     async def _tool_ended(self, event: Event) -> ToolEnded:

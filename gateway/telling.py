@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from ulid import ULID
 
 from gateway.admission import Admission
+from gateway.sight import Sight
 from perdure.config import Settings
 from perdure.domain.envelopes import Sender, SenderKind
 from perdure.domain.exchanges import (
@@ -52,11 +53,12 @@ class Telling:
         settings: Settings,
         store: Store,
         admission: Admission,
+        sight: Sight,
         await_turn: AwaitTurn,
         mode: Mode,
         seconds: float,
     ) -> None:
-        self._level = settings.gateway.level
+        self._sight = sight
         self._terms = terms_of(settings)
         self._store = store
         self._admission = admission
@@ -108,6 +110,8 @@ class Telling:
     ) -> int:
         """Post a message; the outbox as it stood then."""
         try:
+            if await self._sight.hides(target):
+                raise Unreachable("It is not there for who asks.")
             await self._store.exchanges.check(sender, target, label, self._terms)
         except (Unreachable, WriteDown) as error:
             await self._store.record(refusal_entry(error, sender, target, label, self._mode))
@@ -178,7 +182,7 @@ class Telling:
 
     def _shown(self, answer: TurnResult) -> str:
         """An answer as a person here may read it."""
-        if not can_flow(answer.label, self._level):
+        if not can_flow(answer.label, self._sight.level):
             return ABOVE.format(answer.label)
         return without_skip(answer.text)[0]
 

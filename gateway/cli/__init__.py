@@ -19,6 +19,7 @@ from gateway.cli import (
     audit,
     context,
     demo,
+    encryption,
     listing,
     look,
     manage,
@@ -54,6 +55,7 @@ for part in (
         demo.app,
     ),
     memory.app,
+    encryption.app,
 ):
     app.add_typer(part)
 

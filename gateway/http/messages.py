@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.http import parts
+from gateway.http.access import needs
 from gateway.http.parts import (
     LONGEST_WAIT,
     Gateway,
@@ -24,9 +25,9 @@ from gateway.http.parts import (
     while_wanted,
 )
 from gateway.http.problems import refused
-from gateway.reading import turn_for_people
+from perdure.domain.access import Scope
 from perdure.domain.envelopes import Ticket
-from perdure.domain.errors import LimitExceeded, NotFound, TimedOut, Unavailable
+from perdure.domain.errors import LimitExceeded, TimedOut, Unavailable
 from perdure.domain.ids import check_message_id, new_message_id
 from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label
@@ -89,7 +90,8 @@ _ACCEPTED: dict[int | str, dict[str, Any]] = {
     "/messages",
     status_code=202,
     response_class=Response,
-    responses={**_ACCEPTED, **problems(400, 403, 409, 413, 415, 429)},
+    responses={**_ACCEPTED, **problems(400, 403, 404, 409, 413, 415, 429)},
+    dependencies=[needs(Scope.CHAT)],
 )
 async def send_message(
     key: KeyInPath,
@@ -131,7 +133,7 @@ async def send_message(
     return _admitted(ticket, "admitted")
 
 
-@router.get("/messages", responses=problems(400, 404))
+@router.get("/messages", responses=problems(400, 404), dependencies=[needs(Scope.READ)])
 async def read_history(
     key: KeyInPath,
     gateway: TheGateway,
@@ -150,6 +152,7 @@ async def read_history(
         202: {"model": Admission, "description": "The message still waits for its turn."},
         **problems(400, 404),
     },
+    dependencies=[needs(Scope.CHAT, Scope.READ)],
 )
 async def read_turn(
     key: KeyInPath,
@@ -169,9 +172,9 @@ async def read_turn(
     """What the turn that answers a message came to so far."""
     SessionKey.parse(key)
     check_message_id(message_id)
-    await _so_far(gateway, key, message_id)
+    await gateway.client.turn(key, message_id)
     result = await _answer(gateway, request, key, message_id, timeout) if timeout else None
-    result = result or await _so_far(gateway, key, message_id)
+    result = result or await gateway.client.turn(key, message_id)
     if result is None:
         waiting = Ticket(message_id=message_id, session_key=key, duplicate=True)
         return _admitted(waiting, "delivered_no_reply")
@@ -187,25 +190,6 @@ async def _answer(
         return await while_wanted(work, gateway.stopping, caller=request)
     except (TimedOut, Unavailable):
         return None
-
-
-async def _so_far(gateway: Gateway, key: str, message_id: str) -> TurnResult | None:
-    """The turn of a message, None while the message waits.
-
-    Raises:
-        NotFound: when it neither waits nor has a turn.
-    """
-    store = gateway.client.store
-    # In this order: a message goes from the mailbox into its turn and never back.
-    waits = await store.mailbox.holds(key, message_id)
-    level = gateway.client.settings.gateway.level
-    result = await turn_for_people(store, level, key, message_id)
-    if result is None and not waits:
-        raise NotFound(
-            "The session has no message of this id.",
-            "It was never sent, or a reset discarded it before its turn.",
-        )
-    return result
 
 
 def _admitted(ticket: Ticket, status: Literal["admitted", "delivered_no_reply"]) -> Response:

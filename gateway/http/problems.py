@@ -27,6 +27,7 @@ PROBLEM_JSON = "application/problem+json"
 STATUS: Mapping[Code, int] = {
     Code.INVALID_ARGUMENT: 400,
     Code.NOT_FOUND: 404,
+    Code.UNAUTHENTICATED: 401,
     Code.DENIED: 403,
     Code.LIMIT_EXCEEDED: 429,
     Code.DEADLOCK: 409,

@@ -12,8 +12,10 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from gateway.http import parts
+from gateway.http.access import needs
 from gateway.http.messages import LAST_OFFSET
 from gateway.http.parts import Gateway, KeyInPath, TheGateway, problems, while_wanted
+from perdure.domain.access import Scope
 from perdure.domain.errors import TimedOut
 from perdure.domain.keys import Kind
 from perdure.domain.messages import Frozen
@@ -39,7 +41,7 @@ class Reset(Frozen):
     dropped: int = Field(examples=[0])
 
 
-@router.get("", responses=problems())
+@router.get("", responses=problems(), dependencies=[needs(Scope.READ)])
 async def list_sessions(
     gateway: TheGateway,
     kind: Kind | Literal["all"] = "all",
@@ -59,26 +61,38 @@ async def list_sessions(
     )
 
 
-@router.get("/{key}", responses=problems(400, 404))
+@router.get("/{key}", responses=problems(400, 404), dependencies=[needs(Scope.READ)])
 async def read_session(key: KeyInPath, gateway: TheGateway) -> SessionStatus:
     """A session in figures."""
     return await gateway.client.status(key)
 
 
-@router.post("/{key}/interrupt", responses=problems(400, 404, 504))
+@router.post(
+    "/{key}/interrupt",
+    responses=problems(400, 404, 504),
+    dependencies=[needs(Scope.STEER)],
+)
 async def interrupt_turn(key: KeyInPath, gateway: TheGateway, request: Request) -> Interrupted:
     """Stop the turn under way and keep what it has; the session goes on with what waits."""
     return Interrupted(turn=await _done(gateway, request, gateway.client.interrupt(key)))
 
 
-@router.post("/{key}/reset", responses=problems(400, 404, 504))
+@router.post(
+    "/{key}/reset",
+    responses=problems(400, 404, 504),
+    dependencies=[needs(Scope.STEER)],
+)
 async def reset_session(key: KeyInPath, gateway: TheGateway, request: Request) -> Reset:
     """Go on with an empty context and an empty inbox; the transcript is kept."""
     return Reset(dropped=await _done(gateway, request, gateway.client.reset(key)))
 
 
 @router.delete(
-    "/{key}", status_code=204, response_class=Response, responses=problems(400, 404, 504)
+    "/{key}",
+    status_code=204,
+    response_class=Response,
+    responses=problems(400, 404, 504),
+    dependencies=[needs(Scope.STEER)],
 )
 async def close_session(key: KeyInPath, gateway: TheGateway, request: Request) -> Response:
     """Let a session answer what it has, then end it. A later message opens it again."""

@@ -24,6 +24,7 @@ from pydantic import (
 from perdure.audit import AuditFiles
 from perdure.channels import ChannelName, ChannelSettings
 from perdure.config.context import ContextSettings
+from perdure.config.encryption import EncryptionSettings
 from perdure.config.memory import MemorySettings
 from perdure.config.policies import (
     LabelWord,
@@ -145,6 +146,7 @@ class TemporalSettings(_Table):
     namespace: Word = "default"
     #: The task queue that workers listen on.
     queue: Word = "perdure"
+    encryption: EncryptionSettings = EncryptionSettings()
 
     @field_validator("address")
     @classmethod

@@ -21,6 +21,7 @@ from perdure.store.outbox import Outbox
 from perdure.store.outlines import Outlines
 from perdure.store.reconciling import Reconciling
 from perdure.store.remembering import Remembering
+from perdure.store.repeats import Repeats
 from perdure.store.run_outcomes import RunOutcomes
 from perdure.store.run_trees import RunTrees
 from perdure.store.run_views import RunViews
@@ -28,6 +29,8 @@ from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
 from perdure.store.search import Search
 from perdure.store.search_summaries import SearchSummaries
+from perdure.store.seeding import Seeding
+from perdure.store.session_callers import SessionCallers
 from perdure.store.session_views import SessionViews
 from perdure.store.sessions import Sessions
 from perdure.store.spawning import Spawning
@@ -49,7 +52,10 @@ class Store:
         self.database = database
         self._trail = trail
         self.sessions = Sessions(database)
+        self.session_callers = SessionCallers(database)
         self.mailbox = Mailbox(database)
+        self.seeding = Seeding(database)
+        self.repeats = Repeats(database)
         self.turns = Turns(database, trail)
         self.claims = Claims(database, trail)
         self.approvals = Approvals(database, trail)
