@@ -99,7 +99,4 @@ class Bounds:
 
     def signed(self, asked: str) -> str:
         """Who does something, as it is recorded: the caller, if there is one."""
-        if self._caller is None:
-            return asked
-        name, key_id = self._caller.name, self._caller.key_id
-        return name if key_id is None else f"{name} ({key_id})"
+        return asked if self._caller is None else self._caller.signature

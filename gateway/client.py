@@ -19,6 +19,7 @@ from gateway.approving import Approving
 from gateway.bounds import Bounds
 from gateway.connection import connect
 from gateway.contexts import ContextClient
+from gateway.live import LiveSession
 from gateway.looking import Looking
 from gateway.memory import MemoryClient
 from gateway.runs import RunClient
@@ -217,6 +218,7 @@ class SessionClient:
         mode: Mode = Mode.FIRE_AND_FORGET,
         timeout: float = 60.0,
         max_turns: int = 3,
+        message_id: str | None = None,
     ) -> ExchangeResult:
         """Let one session say something to another, as its tool `sessions_send` would.
 
@@ -225,6 +227,7 @@ class SessionClient:
         call, as messages of their own, and end with it.
 
         `timeout` is seconds for all of it, `max_turns` those of a ping-pong after the first answer.
+        The first message is sent once under its `message_id`.
 
         Raises:
             NotFound: when there is no such session, or the first may not see the second.
@@ -242,7 +245,12 @@ class SessionClient:
             timeout,
         )
         target = str(SessionKey.parse(to_key))
-        return await telling.tell(from_key, target, text, sender.label, max_turns)
+        return await telling.tell(from_key, target, text, sender.label, max_turns, message_id)
+
+    def live(self, session_key: str, *, after: int) -> LiveSession:
+        """The session's turns while they happen, its text as it is spoken; it may be new.
+        See `LiveSession`."""
+        return LiveSession(self.store, session_key, after=after, sight=self._sight)
 
     async def interrupt(self, session_key: str, *, request_id: str | None = None) -> int | None:
         """Stop the turn under way and keep what it has; its number, or None when none runs. The

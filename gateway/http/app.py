@@ -11,23 +11,44 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from starlette.types import Receive, Scope, Send
 
 from gateway.client import SessionClient
-from gateway.http import codec, events, messages, service, sessions
-from gateway.http.access import describe, routes, scopes_of
+from gateway.http import (
+    approvals,
+    codec,
+    contexts,
+    events,
+    memory,
+    messages,
+    runs,
+    search,
+    service,
+    sessions,
+    tell,
+)
+from gateway.http.access import routes, scopes_of
 from gateway.http.authentication import Authentication, Gate, Local
+from gateway.http.description import describe
 from gateway.http.guard import BodyLimit, LoopbackOnly, RawPath
 from gateway.http.parts import Process
-from gateway.http.problems import PROBLEM_JSON, install
+from gateway.http.problems import install
 from gateway.http.shaping import Shape, shaped
 
-_ABOUT = """Durable sessions with AI agents.
-
-Send a message with an `Idempotency-Key` of your own, and it is answered once, whatever crashes.
-Follow a session's events with any EventSource client; it resumes by `Last-Event-ID`.
-Every refusal is a problem detail (RFC 9457) with a `code` and a `hint`."""
+#: What the gateway serves, in the order of the document.
+_PARTS = (
+    messages,
+    tell,
+    events,
+    sessions,
+    search,
+    runs,
+    approvals,
+    contexts,
+    memory,
+    service,
+    codec,
+)
 
 
 #: Clients of these paths, and of those below them, expect refusals in a shape of their own.
@@ -61,7 +82,7 @@ def create_app(
     app.router.redirect_slashes = False
     app.state.process = Process(client, stopping)
     app.state.codec = codec.codec_of(client.settings)
-    for part in (messages, events, sessions, service, codec):
+    for part in _PARTS:
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
     install(app)
     # The last one added is asked first.
@@ -71,7 +92,7 @@ def create_app(
     app.add_middleware(Authentication, gate=gate, is_open=lambda path: _is_open(app, path))
     app.add_middleware(LoopbackOnly, hosts=hosts)
     app.add_middleware(codec.UiOrigins, origins=client.settings.temporal.encryption.ui_origins)
-    app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 
 
@@ -84,17 +105,7 @@ def _is_open(app: FastAPI, path: str) -> bool:
     )
 
 
-def _describe(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document. FastAPI would call problems plain JSON."""
+def _document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=_ABOUT, routes=app.routes
-        )
-        describe(app, document)
-        for path in document["paths"].values():
-            for operation in path.values():
-                for status, response in operation["responses"].items():
-                    if int(status) >= 400:
-                        response["content"] = {PROBLEM_JSON: response["content"].popitem()[1]}
-        app.openapi_schema = document
+        app.openapi_schema = describe(app)
     return app.openapi_schema

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.http import parts
 from gateway.http.access import needs
+from gateway.http.paging import AtSeq, Cursor, Offset, link_next, read, written
 from gateway.http.parts import (
     LONGEST_WAIT,
     Gateway,
@@ -25,6 +26,7 @@ from gateway.http.parts import (
     while_wanted,
 )
 from gateway.http.problems import refused
+from gateway.http.tags import Tagged
 from perdure.domain.access import Scope
 from perdure.domain.envelopes import Ticket
 from perdure.domain.errors import LimitExceeded, TimedOut, Unavailable
@@ -34,10 +36,7 @@ from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
 from perdure.store.transcript import HistoryPage, TurnResult
 
-router = APIRouter(prefix="/v1/sessions/{key}", tags=["messages"])
-
-#: SQLite and PostgreSQL count in 64 bits; nobody pages so far.
-LAST_OFFSET = 2**53
+router = APIRouter(prefix="/v1/sessions/{key}", tags=["messages"], route_class=Tagged)
 
 
 class NewMessage(BaseModel):
@@ -74,6 +73,13 @@ class Admission(Frozen):
     position: int = 0
     duplicate: bool = False
     status: Literal["admitted", "delivered_no_reply"]
+
+
+class MessagePage(HistoryPage):
+    """A page of a transcript: the newest page first, each page in order. `next` is the page of
+    what was said before, null on the last one."""
+
+    next: str | None = None
 
 
 _ACCEPTED: dict[int | str, dict[str, Any]] = {
@@ -137,11 +143,19 @@ async def send_message(
 async def read_history(
     key: KeyInPath,
     gateway: TheGateway,
+    request: Request,
+    response: Response,
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
-    offset: Annotated[int, Query(ge=0, le=LAST_OFFSET)] = 0,
-) -> HistoryPage:
+    offset: Offset = 0,
+    cursor: Cursor = None,
+) -> MessagePage:
     """A page of the transcript: the newest page first, each page in order."""
-    return await gateway.client.history(key, limit=limit, offset=offset)
+    place = read(cursor, AtSeq, "messages", offset)
+    found = await gateway.client.history(
+        key, limit=limit, offset=offset, before=place.seq if place else None
+    )
+    cursor = written(AtSeq(of="messages", seq=found.messages[0].seq)) if found.has_more else None
+    return MessagePage(**found.model_dump(), next=link_next(request, response, cursor))
 
 
 @router.get(

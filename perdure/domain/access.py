@@ -53,6 +53,11 @@ class Caller(Frozen):
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     @property
+    def signature(self) -> str:
+        """How what they do is signed."""
+        return self.name if self.key_id is None else f"{self.name} ({self.key_id})"
+
+    @property
     def identity(self) -> str:
         """What tells this caller from every other, for as long as either is known."""
         return f"caller:{self.name}" if self.key_id is None else f"key:{self.key_id}"
