@@ -19,6 +19,7 @@ from gateway.approving import Approving
 from gateway.bounds import Bounds
 from gateway.connection import connect
 from gateway.contexts import ContextClient
+from gateway.live import LiveSession
 from gateway.looking import Looking
 from gateway.memory import MemoryClient
 from gateway.runs import RunClient
@@ -245,6 +246,11 @@ class SessionClient:
         )
         target = str(SessionKey.parse(to_key))
         return await telling.tell(from_key, target, text, sender.label, max_turns, message_id)
+
+    def live(self, session_key: str, *, after: int) -> LiveSession:
+        """The session's turns while they happen, its text as it is spoken; it may be new.
+        See `LiveSession`."""
+        return LiveSession(self.store, session_key, after=after, sight=self._sight)
 
     async def interrupt(self, session_key: str, *, request_id: str | None = None) -> int | None:
         """Stop the turn under way and keep what it has; its number, or None when none runs. The

@@ -11,12 +11,12 @@ from perdure.domain.errors import NotFound
 from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label, can_flow, join
 from perdure.domain.states import EventKind
-from perdure.shapes import ABOVE
+from perdure.shapes import ABOVE, readable_message
 from perdure.store import Store
 from perdure.store.outbox import Event
 from perdure.store.readers import Reader
 from perdure.store.sessions import SessionRow
-from perdure.store.transcript import TurnResult
+from perdure.store.transcript import HistoryMessage, TurnResult
 
 
 class Sight:
@@ -76,6 +76,15 @@ class Sight:
         if self.reader.caller is not None:
             await self._store.session_callers.note(session_key, self.reader.caller)
 
+    def reads(self, label: Label) -> bool:
+        """Whether the caller may be told words of a label. A person at this machine is told an
+        answer as it was judged on its way to them."""
+        return self.bounds.overseer or can_flow(label, self.level)
+
+    def readable_message(self, message: HistoryMessage) -> HistoryMessage:
+        """A message of a turn as the caller may read it while it happens."""
+        return message if self.reads(message.label) else readable_message(message, self.level)
+
     async def readable(self, result: TurnResult) -> TurnResult:
         """What a turn came to, as the caller may read it. An answer was judged on its way to a
         person at the gateway; for anyone with less clearance than that, here."""
@@ -86,7 +95,7 @@ class Sight:
             # An error has the level of the session that met with it.
             row = await self._store.sessions.get(result.session_key)
             label = join(label, row.label) if row else label
-        if can_flow(label, self.level):
+        if self.reads(label):
             return result
         withheld = ABOVE.format(label)
         error = result.error and {**result.error, "message": withheld, "hint": ""}
