@@ -87,12 +87,12 @@ def describe(app: FastAPI) -> dict[str, Any]:
     }
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            if "requestBody" in operation:
-                for status in ("413", "415"):
-                    operation["responses"].setdefault(status, _refusal())
             if path.startswith(SHAPED):
                 # What is wrong with a request is told with 400 there.
                 operation["responses"].pop("422", None)
+            elif "requestBody" in operation:
+                for status in ("413", "415"):
+                    operation["responses"].setdefault(status, _refusal())
             _show_problems(operation)
             _show_examples(operation)
             if method == "get" and path in tagged:
