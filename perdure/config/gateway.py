@@ -84,7 +84,7 @@ class GatewaySettings(Table):
 
     @property
     def is_reachable(self) -> bool:
-        """Whether others than this machine may reach it, directly or through what forwards to it."""
+        """Whether others than this machine may reach it, through what forwards to it, too."""
         return bool(not self.is_loopback or self.hosts or self.trusted_proxies or self.origins)
 
     @property
