@@ -31,8 +31,8 @@ _PROVEN_MOST = 10_000
 _HASHERS = 2
 #: Keys that wait to be hashed. More is an attack, or a herd that comes back.
 _WAITING_MOST = 50
-#: Attempts of one address with keys that are not proven: a few at once, then one in six seconds.
-REFUSALS_BURST, REFUSALS_PER_MINUTE = 20, 10
+#: Attempts of one address with keys that are not good: ten a minute, up to 20 at once.
+REFUSALS = (10, 20)
 
 HOW = "Send `Authorization: Bearer pdr_…`; `perdure keys create` makes a key."
 
@@ -80,14 +80,7 @@ class KeyGate:
             return self._local
         if key is None:
             return None
-        known = None if text is None else await self._proved(text, address)
-        if known is None:
-            wait = self._attempts.take(address, REFUSALS_PER_MINUTE, REFUSALS_BURST)
-            if wait:
-                raise _too_many(wait)
-            named = "no key of ours" if text is None else f"key {text.id}"
-            self._refusals.note(address, "key", f"The {named} is unknown, over, revoked or wrong.")
-            raise Unauthenticated("This API key is not good.", HOW)
+        known = await self._proved(text, address)
         wait = self._rates.take(known.id, known.rate, known.rate)
         if wait:
             self._refusals.note(f"{known.name} ({known.id})", "rate", "More than the key may ask.")
@@ -103,20 +96,34 @@ class KeyGate:
             clearance=known.clearance,
         )
 
-    async def _proved(self, text: KeyText, address: str) -> ApiKey | None:
+    async def _proved(self, text: KeyText | None, address: str) -> ApiKey:
         """The key of a text, if it is good."""
-        proof = hmac.digest(self._pepper, str(text).encode(), "sha256")
-        kept = await self._store.keys.get(text.id)
-        if self._proven.get(proof, 0.0) < monotonic():
-            wait = self._attempts.wait(address, REFUSALS_PER_MINUTE, REFUSALS_BURST)
-            if wait:
-                raise _too_many(wait)
-            if not await self._hashed(text, kept.hash if kept else None):
-                return None
-            self._proven[proof] = monotonic() + PROVEN_FOR
-            if len(self._proven) > _PROVEN_MOST:
-                self._proven.popitem(last=False)
-        return kept.key if kept is not None and kept.key.is_good(now()) else None
+        kept = None if text is None else await self._store.keys.get(text.id)
+        good = kept is not None and kept.key.is_good(now())
+        # Whoever tries keys in vain takes nothing from those beside them who have a good one.
+        place = f"{address} {kept.key.id}" if kept is not None and good else address
+        if text is not None:
+            proof = hmac.digest(self._pepper, str(text).encode(), "sha256")
+            if self._proven.get(proof, 0.0) < monotonic():
+                self._check_attempts(self._attempts.wait(place, *REFUSALS))
+                if await self._hashed(text, kept.hash if kept else None):
+                    self._remember(proof)
+            if kept is not None and good and proof in self._proven:
+                return kept.key
+        self._check_attempts(self._attempts.take(place, *REFUSALS))
+        named = "text is no key of ours" if text is None else f"key {text.id}"
+        self._refusals.note(address, "key", f"The {named}; unknown, wrong, revoked or over.")
+        raise Unauthenticated("This API key is not good.", HOW)
+
+    def _check_attempts(self, wait: float) -> None:
+        if wait:
+            raise Unpaced("Too many keys from this address were not good.", HOW, wait)
+
+    def _remember(self, proof: bytes) -> None:
+        self._proven[proof] = monotonic() + PROVEN_FOR
+        self._proven.move_to_end(proof)
+        if len(self._proven) > _PROVEN_MOST:
+            self._proven.popitem(last=False)
 
     async def _hashed(self, text: KeyText, hash: str | None) -> bool:
         if self._waiting >= _WAITING_MOST:
@@ -131,7 +138,3 @@ class KeyGate:
     def close(self) -> None:
         """Let go of the threads."""
         self._hashing.shutdown(wait=False)
-
-
-def _too_many(wait: float) -> Unpaced:
-    return Unpaced("Too many keys from this address were not good.", HOW, wait)
