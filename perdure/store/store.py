@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 from perdure.audit import AuditEntry, AuditFiles
 from perdure.store.approvals import Approvals
 from perdure.store.audit import AuditTrail
+from perdure.store.backlog import Backlogs
 from perdure.store.budgets import Budgets
 from perdure.store.claims import Claims
 from perdure.store.context_search import ContextSearch
@@ -41,6 +42,7 @@ from perdure.store.sweeps import Sweeps
 from perdure.store.tails import Tails
 from perdure.store.trails import NoTrail, Trail
 from perdure.store.transcript import Transcript
+from perdure.store.turn_traces import TurnTraces
 from perdure.store.turns import Turns
 from perdure.store.withheld_results import WithheldResults
 
@@ -86,6 +88,8 @@ class Store:
         self.exchanges = Exchanges(database)
         self.withheld_results = WithheldResults(database)
         self.remembering = Remembering(database)
+        self.backlogs = Backlogs(database)
+        self.turn_traces = TurnTraces(database)
 
     @classmethod
     async def open(cls, url: str, audit: AuditFiles | None = None) -> Store:
