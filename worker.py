@@ -52,6 +52,7 @@ from perdure.domain.errors import PerdureError
 from perdure.guard import Guard
 from perdure.memory import Memory
 from perdure.models import ModelFailure, close_models, resolve
+from perdure.sources import Sources
 from perdure.store import Store
 from perdure.telemetry import logs, tracing
 from workflows.memory import MemoryReindex, MemoryUpkeep
@@ -67,10 +68,10 @@ STICKY_TIMEOUT = timedelta(seconds=1)
 HEARTBEAT_THROTTLE = timedelta(seconds=1)
 
 
-def build(settings: Settings, temporal: Client, store: Store) -> Worker:
-    """A worker for every workflow and activity of Perdure."""
+def build(settings: Settings, temporal: Client, store: Store, sources: Sources) -> Worker:
+    """A worker for every workflow and activity of Perdure. The rest stays the caller's to close."""
     toolboxes = Toolboxes(settings)
-    roster = Roster(settings, store, toolboxes)
+    roster = Roster(settings, store, toolboxes, sources)
     sessions: SessionActivities = SessionWrites(settings, store)
     guard = Guard(settings)
     courier = Courier(store, settings.channels, settings.home)
@@ -80,7 +81,7 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     memory = Memory.at(settings.memory, settings.home)
     messaging = Messaging(settings, store, post)
     exchanges: ExchangeActivities = messaging
-    bindings = Bindings(settings, store, roster, guard, courier, post, messaging)
+    bindings = Bindings(settings, store, roster, guard, courier, post, messaging, sources)
     steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction, memory)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
     results = Results(settings, store, roster, Asker(store, guard))
@@ -141,13 +142,16 @@ async def run(settings: Settings) -> None:
     await ensure_upkeep(temporal, settings)
     await ensure_memory_upkeep(temporal, settings)
     store = await Store.open(settings.store_url, settings.audit_files)
+    sources = Sources(settings.mcp, settings.home)
     try:
-        async with build(settings, temporal, store), serving(settings.observability, store):
+        worker = build(settings, temporal, store, sources)
+        async with worker, serving(settings.observability, store):
             warming = asyncio.create_task(_warm(settings), name="warm-models")
             warming.add_done_callback(lambda _: _settle_heap())
             await stopping.wait()
             warming.cancel()
     finally:
+        await sources.close()
         await close_models()
         await store.close()
         await asyncio.to_thread(tracing.stop)

@@ -11,7 +11,7 @@ from gateway.connection import leave
 from gateway.http.server import serve
 from perdure.config import load_settings
 from perdure.domain.errors import PerdureError
-from perdure.telemetry import logs
+from perdure.telemetry import logs, tracing
 
 
 def main() -> None:
@@ -24,10 +24,12 @@ def main() -> None:
     try:
         settings = load_settings(arguments.home)
         logs.configure(settings.observability.logs)
+        tracing.configure(settings.observability, "perdure-gateway", settings.temporal.namespace)
         asyncio.run(serve(settings, arguments.host, arguments.port))
     except PerdureError as error:
         print(f"The gateway cannot serve. {error}", file=sys.stderr)
         leave(1)
+    tracing.stop()
     leave(0)
 
 

@@ -26,11 +26,14 @@ from gateway.http import (
     service,
     sessions,
     tell,
+    watching,
 )
 from gateway.http.access import routes, scopes_of
 from gateway.http.authentication import Authentication, Gate, Local
-from gateway.http.description import describe
+from gateway.http.description import SHAPED, describe
 from gateway.http.guard import BodyLimit, LoopbackOnly, RawPath
+from gateway.http.openai import chat, responses
+from gateway.http.openai.refusals import of_problem
 from gateway.http.parts import Process
 from gateway.http.problems import install
 from gateway.http.shaping import Shape, shaped
@@ -48,11 +51,14 @@ _PARTS = (
     memory,
     service,
     codec,
+    chat,
+    responses,
+    watching,
 )
 
 
 #: Clients of these paths, and of those below them, expect refusals in a shape of their own.
-SHAPES: Mapping[str, Shape] = {}
+SHAPES: Mapping[str, Shape] = dict.fromkeys(SHAPED, of_problem)
 
 
 class _App(FastAPI):
@@ -86,12 +92,14 @@ def create_app(
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
     install(app)
     # The last one added is asked first.
+    app.add_middleware(watching.Routed)
     app.add_middleware(RawPath)
     app.add_middleware(BodyLimit, limits=client.settings.limits)
     gate = gate or Local(client.settings.gateway.level)
     app.add_middleware(Authentication, gate=gate, is_open=lambda path: _is_open(app, path))
     app.add_middleware(LoopbackOnly, hosts=hosts)
     app.add_middleware(codec.UiOrigins, origins=client.settings.temporal.encryption.ui_origins)
+    app.add_middleware(watching.Watching)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

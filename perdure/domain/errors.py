@@ -116,6 +116,10 @@ class Unavailable(PerdureError):
     code = Code.UNAVAILABLE
 
 
+class OutcomeUnknown(Unavailable):
+    """It was begun, and nobody knows whether it took effect."""
+
+
 _BY_CODE: dict[Code, type[PerdureError]] = {
     kind.code: kind
     for kind in (

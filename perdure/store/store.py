@@ -40,6 +40,7 @@ from perdure.store.summaries import Summaries
 from perdure.store.supervision import SupervisionStore
 from perdure.store.sweeps import Sweeps
 from perdure.store.tails import Tails
+from perdure.store.tool_lists import ToolLists
 from perdure.store.trails import NoTrail, Trail
 from perdure.store.transcript import Transcript
 from perdure.store.turn_traces import TurnTraces
@@ -90,6 +91,7 @@ class Store:
         self.remembering = Remembering(database)
         self.backlogs = Backlogs(database)
         self.turn_traces = TurnTraces(database)
+        self.tool_lists = ToolLists(database)
 
     @classmethod
     async def open(cls, url: str, audit: AuditFiles | None = None) -> Store:

@@ -81,12 +81,14 @@ def span(
     *,
     kind: SpanKind = SpanKind.INTERNAL,
     parent: SpanContext | None = None,
+    unless: bool = False,
 ) -> Iterator[Span | None]:
-    """A span for the block: below `parent`, else below the span of this context.
+    """A span for the block, `unless` it needs none: below `parent`, else below the span of this
+    context.
 
     What the block raises is told by its type alone: words may quote the conversation.
     """
-    if _exporting is None:
+    if _exporting is None or unless:
         yield None
         return
     context = None if parent is None else _context(parent)
