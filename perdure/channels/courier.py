@@ -125,6 +125,7 @@ class Courier:
                 f"This session is {label}; through this channel, this recipient may be sent what "
                 f"is {level} at most."
             )
+            DELIVERIES.labels(channel, DeliveryState.WITHHELD).inc()
             return _told(dispatch, await self._deliveries.withhold(dispatch, reason))
         repeat = settings.delivery is Guarantee.AT_LEAST_ONCE
         entry = await self._deliveries.begin(dispatch, repeat=repeat)

@@ -28,13 +28,17 @@ _TURN = (
     .where(turns.c.session_key == bindparam("key"), turns.c.turn == bindparam("of_turn"))
 )
 _SPAWNED_BY = select(runs.c.parent_key, runs.c.parent_turn).where(
-    runs.c.session_key == bindparam("key"), runs.c.parent_key == bindparam("sender")
+    runs.c.session_key == bindparam("key")
 )
 _NEWEST_TURN = (
     select(sessions.c.turn)
     .join(runs, runs.c.session_key == sessions.c.session_key)
     .where(sessions.c.session_key == bindparam("sender"), runs.c.parent_key == bindparam("key"))
 )
+
+
+#: The turn of a run that is its task.
+_TASK = 1
 
 
 class TurnTrace(Frozen):
@@ -74,16 +78,17 @@ def _of(connection: Connection, session_key: str, turn: int) -> TurnTrace | None
         error=None if row.error is None else Code(row.error["code"]),
         started_at=row.started_at,
         finished_at=row.finished_at,
-        caused_by=_cause(connection, session_key, row.from_session),
+        caused_by=_cause(connection, session_key, turn, row.from_session),
     )
 
 
-def _cause(connection: Connection, session_key: str, sender: str | None) -> tuple[str, int] | None:
+def _cause(
+    connection: Connection, session_key: str, turn: int, sender: str | None
+) -> tuple[str, int] | None:
+    if turn == _TASK:
+        spawned = connection.execute(_SPAWNED_BY, {"key": session_key}).one_or_none()
+        return None if spawned is None else (spawned.parent_key, spawned.parent_turn)
     if sender is None:
         return None
-    of = {"key": session_key, "sender": sender}
-    spawned = connection.execute(_SPAWNED_BY, of).one_or_none()
-    if spawned is not None:
-        return spawned.parent_key, spawned.parent_turn
-    turn = connection.scalar(_NEWEST_TURN, of)
-    return None if turn is None else (sender, turn)
+    newest = connection.scalar(_NEWEST_TURN, {"key": session_key, "sender": sender})
+    return None if newest is None else (sender, newest)
