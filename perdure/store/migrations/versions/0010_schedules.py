@@ -1,4 +1,4 @@
-"""What is to be done again and again, and where the answers to what came by a webhook go."""
+"""What is to be done again and again."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def upgrade() -> None:
         sa.Column("created_by", sa.String(length=512), nullable=False),
         sa.Column("created_at", Moment(), nullable=False),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_schedules")),
-        sa.UniqueConstraint("tenant", "name", name=op.f("uq_schedules_tenant")),
+        sa.UniqueConstraint("tenant", "name", name=op.f("uq_schedules_tenant_name")),
         sqlite_autoincrement=True,
     )
