@@ -22,12 +22,15 @@ from activities.asking import Asker
 from activities.bindings import Bindings
 from activities.compaction import Compaction
 from activities.conclusion import Runs
+from activities.delegation import Delegation
 from activities.exchanges import Messaging
 from activities.memory import MemoryWork
 from activities.memory_stubs import MemoryActivities
 from activities.post import Post
 from activities.results import Results
 from activities.roster import Roster
+from activities.schedule_stubs import ScheduleActivities
+from activities.scheduling import ScheduledWork
 from activities.sessions import SessionWrites
 from activities.steps import ModelSteps
 from activities.stubs import (
@@ -56,6 +59,7 @@ from perdure.sources import Sources
 from perdure.store import Store
 from perdure.telemetry import logs, tracing
 from workflows.memory import MemoryReindex, MemoryUpkeep
+from workflows.scheduled import Scheduled
 from workflows.session import Session
 from workflows.subagent import SubAgent
 from workflows.upkeep import Upkeep
@@ -88,10 +92,12 @@ def build(settings: Settings, temporal: Client, store: Store, sources: Sources) 
     upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post, results)
     runs: RunActivities = Runs(settings, store, guard, courier, post, results)
     memories: MemoryActivities = MemoryWork(settings, store, guard, memory)
+    delegation = Delegation(settings, store, roster, guard)
+    scheduled: ScheduleActivities = ScheduledWork(settings, store, post, delegation)
     return Worker(
         temporal,
         task_queue=settings.temporal.queue,
-        workflows=[Session, SubAgent, Upkeep, MemoryUpkeep, MemoryReindex],
+        workflows=[Session, SubAgent, Scheduled, Upkeep, MemoryUpkeep, MemoryReindex],
         activities=[
             sessions.open_session,
             sessions.end_turn,
@@ -107,6 +113,7 @@ def build(settings: Settings, temporal: Client, store: Store, sources: Sources) 
             runs.conclude_run,
             upkeep.reconcile_runs,
             upkeep.sweep_results,
+            scheduled.fire_schedule,
             memories.remember,
             memories.reindex_memory,
             memories.tend_memory,

@@ -28,6 +28,7 @@ from perdure.store.run_trees import RunTrees
 from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
+from perdure.store.schedules import Schedules
 from perdure.store.search import Search
 from perdure.store.search_summaries import SearchSummaries
 from perdure.store.seeding import Seeding
@@ -57,6 +58,7 @@ class Store:
         self.sessions = Sessions(database)
         self.session_callers = SessionCallers(database)
         self.mailbox = Mailbox(database)
+        self.schedules = Schedules(database)
         self.seeding = Seeding(database)
         self.repeats = Repeats(database)
         self.turns = Turns(database, trail)
