@@ -16,7 +16,7 @@ from perdure.api_keys import hash_of, new_key
 from perdure.audit import AuditEntry
 from perdure.config import Settings
 from perdure.domain.access import Scope
-from perdure.domain.errors import InvalidArgument, NotFound
+from perdure.domain.errors import Conflict, InvalidArgument, NotFound
 from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label
 from perdure.store import Store
@@ -66,6 +66,7 @@ class KeyClient:
         rate: int = DEFAULT_RATE,
         expires_at: datetime | None = None,
         by: str = "user",
+        request_id: str | None = None,
     ) -> NewApiKey:
         """Make a key.
 
@@ -77,15 +78,18 @@ class KeyClient:
             rate: requests a minute.
             expires_at: from when on it is good for nothing.
             by: who makes it; a caller does in their own name.
+            request_id: the caller's own; one makes one key at most.
 
         Raises:
+            Conflict: when the request has made a key before: its text is not shown again.
             InvalidArgument: for a name, a tenant, a rate or a time that cannot be.
             Denied: when it would be good for more than the caller is.
         """
         tenant = tenant or self._bounds.reader.tenant
         self._bounds.check_key(tenant, clearance)
         _check(name, scopes, tenant, rate, expires_at)
-        text = new_key()
+        by = self._bounds.signed(by)
+        text = new_key(f"{by}/{request_id}" if request_id is not None else None)
         key = ApiKey(
             id=text.id,
             name=name,
@@ -97,7 +101,11 @@ class KeyClient:
             expires_at=expires_at,
         )
         hash = await asyncio.to_thread(hash_of, text)
-        await self._store.keys.add(key, hash, self._entry("CREATE_KEY", key, by))
+        if not await self._store.keys.add(key, hash, self._entry("CREATE_KEY", key, by)):
+            raise Conflict(
+                f"This request made the key {key.id} before; its text is not shown again.",
+                "Revoke that key, and make another with another request.",
+            )
         return NewApiKey(**key.model_dump(), text=str(text))
 
     async def list(

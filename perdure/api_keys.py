@@ -6,6 +6,7 @@ be turned back. A key that there never was takes as long to check as one with a 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from functools import cache
@@ -36,9 +37,13 @@ class KeyText(NamedTuple):
         return f"KeyText(id={self.id!r}, secret=…)"
 
 
-def new_key() -> KeyText:
-    """A key that there never was: 62 bits of id, 256 of secret."""
-    return KeyText("".join(secrets.choice(_LETTERS) for _ in range(12)), secrets.token_urlsafe(32))
+def new_key(request: str | None = None) -> KeyText:
+    """A key with 256 random bits of secret, and 62 of id; with a `request`, the id is that of the
+    request, so that asking again does not make another key."""
+    number = int.from_bytes(hashlib.sha256(request.encode()).digest()) if request else 0
+    drawn = number or secrets.randbits(256)
+    letters = [_LETTERS[drawn // len(_LETTERS) ** place % len(_LETTERS)] for place in range(12)]
+    return KeyText("".join(letters), secrets.token_urlsafe(32))
 
 
 def read_key(text: str) -> KeyText | None:

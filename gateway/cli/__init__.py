@@ -26,6 +26,7 @@ from gateway.cli import (
     manage,
     memory,
     policy,
+    schedules,
     search,
     settings,
     stack,
@@ -58,6 +59,7 @@ for part in (
     memory.app,
     encryption.app,
     keys.app,
+    schedules.app,
 ):
     app.add_typer(part)
 

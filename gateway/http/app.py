@@ -25,10 +25,12 @@ from gateway.http import (
     memory,
     messages,
     runs,
+    schedules,
     search,
     service,
     sessions,
     tell,
+    watching,
 )
 from gateway.http.access import routes, scopes_of
 from gateway.http.authentication import Authentication
@@ -52,11 +54,13 @@ _PARTS = (
     approvals,
     contexts,
     memory,
+    schedules,
     service,
     keys,
     codec,
     chat,
     responses,
+    watching,
 )
 
 
@@ -95,6 +99,7 @@ def create_app(
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
     install(app)
     # The last one added is asked first.
+    app.add_middleware(watching.Routed)
     app.add_middleware(RawPath)
     app.add_middleware(BodyLimit, limits=client.settings.limits)
     app.add_middleware(
@@ -114,6 +119,7 @@ def create_app(
         )
     app.add_middleware(KnownPlaces, hosts=hosts, origins=origins)
     app.add_middleware(codec.UiOrigins, origins=client.settings.temporal.encryption.ui_origins)
+    app.add_middleware(watching.Watching)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

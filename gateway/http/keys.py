@@ -13,6 +13,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.http.access import needs
+from gateway.http.acting import RequestKey
 from gateway.http.paging import AtTime, Cursor, Offset, link_next, read, written
 from gateway.http.parts import TheGateway, problems, shown
 from gateway.http.tags import Tagged
@@ -61,11 +62,14 @@ class ApiKeyPage(ApiKeyList):
     next: str | None = None
 
 
-@router.post("", status_code=201, response_model=NewApiKey, responses=problems(400, 413, 415))
-async def create_key(wanted: WantedKey, gateway: TheGateway) -> Response:
+@router.post("", status_code=201, response_model=NewApiKey, responses=problems(400, 409, 413, 415))
+async def create_key(
+    wanted: WantedKey, gateway: TheGateway, request_key: RequestKey = None
+) -> Response:
     """Make a key that is good for no more than yours. Its `text` is shown this once.
 
-    There is no `Idempotency-Key`: an answer that is lost took the key with it. Revoke that one.
+    The same `Idempotency-Key` again makes no other key: it is a conflict that names the first one.
+    If the answer with its text was lost, revoke that, and make another.
     """
     made = await gateway.client.keys.create(
         wanted.name,
@@ -74,6 +78,7 @@ async def create_key(wanted: WantedKey, gateway: TheGateway) -> Response:
         clearance=wanted.clearance,
         rate=wanted.rate,
         expires_at=wanted.expires_at,
+        request_id=request_key,
     )
     return shown(made, 201, {"Cache-Control": "no-store", "Location": f"/v1/keys/{made.id}"})
 

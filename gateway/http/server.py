@@ -13,10 +13,10 @@ import socket
 import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
+from ipaddress import ip_address
 
 import uvicorn
 from fastapi import FastAPI
-from pydantic import ValidationError
 
 from gateway.client import SessionClient
 from gateway.http.app import create_app, gate_of
@@ -46,9 +46,10 @@ async def serve(settings: Settings, host: str | None = None, port: int | None = 
         Unavailable: when Temporal cannot be reached.
     """
     if host is not None:
-        settings = settings.model_copy(update={"gateway": _with_host(settings.gateway, host)})
+        gateway = settings.gateway.model_copy(update={"host": host})
+        settings = settings.model_copy(update={"gateway": gateway})
     wanted = settings.gateway
-    address = "127.0.0.1" if wanted.host == "localhost" else wanted.host
+    address = _address(wanted)
     async with SessionClient.connect(settings) as client:
         await _check_keys(client)
         with _listen(address, (wanted.port if port is None else port) or 0) as listener:
@@ -67,6 +68,10 @@ async def serve(settings: Settings, host: str | None = None, port: int | None = 
 
 
 def _config(app: FastAPI, wanted: GatewaySettings) -> uvicorn.Config:
+    if (wanted.tls_certificate is None) != (wanted.tls_key is None):
+        raise InvalidArgument(
+            "Of gateway.tls_certificate and gateway.tls_key one is set.", "Set both, or none."
+        )
     config = uvicorn.Config(
         app,
         lifespan="off",
@@ -91,14 +96,27 @@ def _config(app: FastAPI, wanted: GatewaySettings) -> uvicorn.Config:
     return config
 
 
-def _with_host(wanted: GatewaySettings, host: str) -> GatewaySettings:
+def _address(wanted: GatewaySettings) -> str:
+    """The address to listen on.
+
+    Raises:
+        InvalidArgument: when it is none, or nobody could say what it is called.
+    """
+    if wanted.host == "localhost":
+        return "127.0.0.1"
     try:
-        return GatewaySettings.model_validate({**wanted.model_dump(), "host": host})
-    except ValidationError as error:
-        why = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        every = ip_address(wanted.host).is_unspecified
+    except ValueError:
         raise InvalidArgument(
-            f"The gateway cannot listen on {host!r}: it {why}.", "See [gateway] in perdure.toml."
-        ) from error
+            f"The gateway cannot listen on {wanted.host!r}.",
+            "gateway.host is localhost or an IP address; gateway.hosts has the names.",
+        ) from None
+    if every and not wanted.hosts:
+        raise InvalidArgument(
+            f"The gateway would listen on every address ({wanted.host}), under no name.",
+            "Set gateway.hosts to the names and addresses that clients call it by.",
+        )
+    return wanted.host
 
 
 async def _check_keys(client: SessionClient) -> None:

@@ -10,19 +10,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field
 
 from perdure.config.policies import LabelWord, Table, Word
 from perdure.domain.labels import Label
-
-
-def _address(value: str) -> str:
-    if value != "localhost":
-        try:
-            ip_address(value)
-        except ValueError:
-            raise ValueError("must be localhost or an IP address") from None
-    return value
 
 
 def _host(value: str) -> str:
@@ -60,7 +51,7 @@ class GatewaySettings(Table):
     """The `[gateway]` table."""
 
     #: The address it listens on: a loopback address, or one that other machines reach.
-    host: Annotated[Word, AfterValidator(_address)] = "127.0.0.1"
+    host: Word = "127.0.0.1"
     #: None is any free port.
     port: int | None = Field(None, ge=0, le=65_535)
     #: What may be answered to those who ask here: people at this machine, and HTTP clients.
@@ -68,19 +59,22 @@ class GatewaySettings(Table):
     #: "auto" asks for a key as soon as others than this machine could ask: see `needs_keys`.
     keys: Literal["auto", "required"] = "auto"
     #: Names it may be called by beside those of the loopback, without a port.
-    hosts: list[Annotated[str, AfterValidator(_host)]] = Field([], validate_default=True)
+    hosts: list[Annotated[str, AfterValidator(_host)]] = Field(default_factory=list)
     #: Origins of web pages that may call it (CORS).
     origins: list[Annotated[str, AfterValidator(_origin)]] = Field(default_factory=list)
     #: Proxies that are believed when they say who asks, and by which scheme.
     trusted_proxies: list[Annotated[str, AfterValidator(_network)]] = Field(default_factory=list)
     #: What it speaks TLS with: PEM files, the chain and its key.
     tls_certificate: FilePath | None = None
-    tls_key: FilePath | None = Field(None, validate_default=True)
+    tls_key: FilePath | None = None
 
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches the address it listens on."""
-        return self.host == "localhost" or ip_address(self.host).is_loopback
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
     @property
     def is_reachable(self) -> bool:
@@ -91,18 +85,3 @@ class GatewaySettings(Table):
     def needs_keys(self) -> bool:
         """Whether who asks must send a key."""
         return self.keys == "required" or self.is_reachable
-
-    @field_validator("hosts")
-    @classmethod
-    def _named(cls, value: list[str], info: ValidationInfo) -> list[str]:
-        host = info.data.get("host", "localhost")
-        if not value and host != "localhost" and ip_address(host).is_unspecified:
-            raise ValueError(f"must name what clients call it by, since {host} is every address")
-        return value
-
-    @field_validator("tls_key")
-    @classmethod
-    def _both(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if (value is None) != (info.data.get("tls_certificate", value) is None):
-            raise ValueError("must be set together with tls_certificate")
-        return value

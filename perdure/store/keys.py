@@ -69,9 +69,9 @@ class Keys:
         self._database = database
         self._trail = trail
 
-    async def add(self, key: ApiKey, hash: str, entry: AuditEntry) -> None:
-        """Keep a new key."""
-        await self._database.write(_add, self._trail, key, hash, entry)
+    async def add(self, key: ApiKey, hash: str, entry: AuditEntry) -> bool:
+        """Keep a new key; False when there is one of its id."""
+        return await self._database.write(_add, self._trail, key, hash, entry)
 
     async def get(self, key_id: str) -> Kept | None:
         """A key by its id, good or not."""
@@ -101,9 +101,12 @@ class Keys:
             await self._database.write(_used, key.id)
 
 
-def _add(connection: Connection, trail: Trail, key: ApiKey, hash: str, entry: AuditEntry) -> None:
+def _add(connection: Connection, trail: Trail, key: ApiKey, hash: str, entry: AuditEntry) -> bool:
+    if _get(connection, key.id) is not None:
+        return False
     trail.append(connection, entry)
     connection.execute(insert(api_keys).values(**key.model_dump(), hash=hash))
+    return True
 
 
 def _get(connection: Connection, key_id: str) -> Kept | None:
