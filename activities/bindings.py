@@ -145,7 +145,7 @@ class Bindings:
             )
         look = await self._store.claims.look(request)
         decision = await asyncio.to_thread(
-            self._guard.simulate, request, spec, asked.args, look.labels
+            self._guard.calls.simulate, request, spec, asked.args, look.labels
         )
         return Simulated(
             decision=decision.action,

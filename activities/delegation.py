@@ -88,7 +88,7 @@ class Delegation:
             artifacts.manifest,
             mine,
             asked.artifact_refs,
-            lambda path: self._guard.file_label(path, labels),
+            lambda path: self._guard.calls.file_label(path, labels),
         )
         packet = SpawnPacket(
             task=asked.task,

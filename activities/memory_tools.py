@@ -259,7 +259,7 @@ class MemoryTools:
             except PerdureError:
                 continue  # gone meanwhile, or no file
             found.append(
-                MemoryFile(path=path, text=text, label=self._guard.file_label(place, labels))
+                MemoryFile(path=path, text=text, label=self._guard.calls.file_label(place, labels))
             )
         return found
 

@@ -67,7 +67,7 @@ class ToolCalls:
                 return await self._sealed(request, look)
             specs = await self._specs(request)
             spec = specs.get(look.call.name)
-            ruling = await asyncio.to_thread(self._guard.rule, request, look, spec)
+            ruling = await asyncio.to_thread(self._guard.calls.rule, request, look, spec)
             if ruling.verdict is Verdict.RUN and spec is not None:
                 writes = await asyncio.to_thread(self._writes, request, spec, ruling.call)
                 ruling = ruling.model_copy(update={"writes": writes})
@@ -111,7 +111,7 @@ class ToolCalls:
     ) -> ToolOutcome:
         if spec is not None and claim.refused is None:
             judged = await asyncio.to_thread(
-                self._guard.response, request, spec, claim.call, result.text, result.label
+                self._guard.calls.response, request, spec, claim.call, result.text, result.label
             )
             result = result.model_copy(update={"text": judged.text, "entries": judged.entries})
             if not judged.goes_on:
@@ -240,7 +240,7 @@ class ToolCalls:
             paths = {result.path}
         else:
             return Label.PUBLIC
-        return join(*(self._guard.file_label(path, look.labels) for path in paths))
+        return join(*(self._guard.calls.file_label(path, look.labels) for path in paths))
 
 
 def _waiting(approval: Approval) -> Waiting:

@@ -189,12 +189,12 @@ def _append(connection: Connection, rows: list[dict[str, Any]]) -> None:
 def _sizes(connection: Connection) -> tuple[int, int, int]:
     """Bytes of the texts, of both indexes, of the database."""
     size = "SELECT sum(length(CAST({} AS BLOB))) FROM {}"
-    parts = (size.format("text", "messages"), size.format("block", "search_words_data"))
-    texts, words = (int(connection.scalar(text(part)) or 0) for part in parts)
-    trigrams = connection.scalar(text(size.format("block", "search_trigrams_data")))
+    sizes = (size.format("text", "messages"), size.format("block", "search_words_data"))
+    texts, words = (int(connection.scalar(text(part)) or 0) for part in sizes)
+    in_parts = connection.scalar(text(size.format("block", "search_parts_data")))
     pages = connection.scalar(text("PRAGMA page_count"))
     page = connection.scalar(text("PRAGMA page_size"))
-    return texts, words + int(trigrams or 0), int(pages or 0) * int(page or 0)
+    return texts, words + int(in_parts or 0), int(pages or 0) * int(page or 0)
 
 
 def _like(connection: Connection, pattern: str) -> int:

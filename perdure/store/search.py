@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import TypeAlias
 
 from sqlalchemy import Connection, bindparam, func, or_, select
@@ -200,7 +201,9 @@ class _Reading:
         tenant = scope.tenant
         if tenant is not None and not candidates.is_small(connection, tenant):
             tenant = None
-        self._match = translated(query, mode, scope.session, tenant)
+        self._match = translated(
+            query, mode, scope.session, tenant, partial(candidates.holding, connection)
+        )
 
     def page(self, limit: int, offset: int) -> Found:
         """The hits of a page, how many there are in all, and whether that is certain."""
@@ -223,7 +226,7 @@ class _Reading:
     def _lane(self) -> Lane:
         if self._mode is Mode.WORDS:
             return Lane.FTS
-        return Lane.SCAN if self._match.upper is None else Lane.TRIGRAM
+        return Lane.SCAN if self._match.scans else Lane.TRIGRAM
 
     def _exact(
         self, few: list[int] | None, limit: int, offset: int

@@ -12,10 +12,13 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Row, text
 
-from perdure.store.search_fts5 import ENGINE_TABLES, Match
+from perdure.store.search_fts5 import Match
 from perdure.store.tables import messages
 
 Candidate: TypeAlias = Row[Any]
+
+#: Words that one part of a word may stand for.
+MOST_WORDS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +38,31 @@ class Scope:
     from_seq: int | None = None
 
 
-_SEEN = """
-    CROSS JOIN search_sessions AS s ON s.number = d.session
-    {messages}
-    WHERE {match} d.level <= :level AND (s.level <= :sees OR d.session = :own)
-      AND (:tenant IS NULL OR s.tenant = :tenant)
-      AND (:session IS NULL OR d.session = :session)
-      AND (:epoch IS NULL OR d.epoch = :epoch)
-      AND (:role IS NULL OR d.role = :role)
-      AND (:left_out IS NULL OR d.session <> :left_out OR d.seq < :from_seq)
-    ORDER BY {order} LIMIT :limit
-"""
 _MESSAGES = "CROSS JOIN messages AS m ON m.session_key = s.session_key AND m.seq = d.seq"
 _READ = [messages.c[name] for name in ("session_key", "seq", "id", "role", "text", "label", "at")]
 _COLUMNS = ", ".join(f"m.{column.name}" for column in _READ)
 
 
-def _found(table: str | None, columns: str, joined: str, direction: str) -> str:
-    documents, match, order = "search_documents AS d", "", "d.doc"
-    if table is not None:
-        # CROSS JOIN is SQLite's word for the order that is written: the index first.
-        documents = f"{table} AS w CROSS JOIN search_documents AS d ON d.doc = w.rowid"
-        match, order = f"{table} MATCH :match AND", "w.rowid"
-    seen = _SEEN.format(messages=joined, match=match, order=f"{order} {direction}")
-    return f"SELECT {columns} FROM {documents} {seen}"
-
+# CROSS JOIN is SQLite's word for the order that is written: the index first.
+_FOUND = """
+    SELECT {columns} FROM search_words AS w CROSS JOIN search_documents AS d ON d.doc = w.rowid
+    CROSS JOIN search_sessions AS s ON s.number = d.session
+    {messages}
+    WHERE search_words MATCH :match
+      AND d.level <= :level AND (s.level <= :sees OR d.session = :own)
+      AND (:tenant IS NULL OR s.tenant = :tenant)
+      AND (:session IS NULL OR d.session = :session)
+      AND (:epoch IS NULL OR d.epoch = :epoch)
+      AND (:role IS NULL OR d.role = :role)
+      AND (:left_out IS NULL OR d.session <> :left_out OR d.seq < :from_seq)
+    ORDER BY w.rowid {order} LIMIT :limit
+"""
 
 # Statements are built once: building them anew costs more than running them.
-_OLDEST = {table: text(_found(table, "d.doc", "", "ASC")) for table in (*ENGINE_TABLES, None)}
-_NEWEST = {
-    table: text(_found(table, _COLUMNS, _MESSAGES, "DESC") + " OFFSET :offset").columns(*_READ)
-    for table in (*ENGINE_TABLES, None)
-}
+_OLDEST = text(_FOUND.format(columns="d.doc", messages="", order="ASC"))
+_NEWEST = text(
+    _FOUND.format(columns=_COLUMNS, messages=_MESSAGES, order="DESC") + " OFFSET :offset"
+).columns(*_READ)
 _OF_DOCUMENTS = text(
     f"SELECT {_COLUMNS} FROM json_each(:documents) AS one "
     "CROSS JOIN search_documents AS d ON d.doc = one.value "
@@ -78,11 +74,24 @@ _SMALL = text(
     "LIMIT 1000)) < (SELECT coalesce(max(number), 0) FROM search_sessions)"
 )
 
+_HOLDING = text(
+    "SELECT v.word FROM search_parts AS p CROSS JOIN search_vocabulary AS v ON v.number = p.rowid "
+    "WHERE search_parts MATCH :part LIMIT :limit"
+)
+
 
 def is_small(connection: Connection, tenant: str) -> bool:
     """Whether a tenant has so few of all sessions that its documents are better picked out by the
     index than sorted out of what it finds."""
     return bool(connection.execute(_SMALL, {"tenant": tenant}).scalar_one())
+
+
+def holding(connection: Connection, part: str) -> list[str] | None:
+    """The words that hold a part of at least `SHORTEST_PART` characters, or None when they are
+    too many to be looked for one by one."""
+    values = {"part": f'"{part}"', "limit": MOST_WORDS + 1}
+    found = list(connection.scalars(_HOLDING, values))
+    return found if len(found) <= MOST_WORDS else None
 
 
 def documents(connection: Connection, match: Match, scope: Scope, limit: int) -> list[int]:
@@ -91,8 +100,7 @@ def documents(connection: Connection, match: Match, scope: Scope, limit: int) ->
 
     FTS5 runs through rare matches about twice as fast from the oldest on.
     """
-    table, values = _values(match, scope, limit + 1)
-    return list(connection.scalars(_OLDEST[table], values))[::-1]
+    return list(connection.scalars(_OLDEST, _values(match, scope, limit + 1)))[::-1]
 
 
 def messages_of(connection: Connection, found: Sequence[int]) -> Iterator[Candidate]:
@@ -105,13 +113,10 @@ def newest(
     connection: Connection, match: Match, scope: Scope, *, limit: int, offset: int = 0
 ) -> Iterator[Candidate]:
     """The messages of `match.upper` that the scope has, newest first, read as they are taken."""
-    table, values = _values(match, scope, limit)
-    with connection.execute(_NEWEST[table], {**values, "offset": offset}) as rows:
+    values = {**_values(match, scope, limit), "offset": offset}
+    with connection.execute(_NEWEST, values) as rows:
         yield from rows
 
 
-def _values(match: Match, scope: Scope, limit: int) -> tuple[str | None, dict[str, Any]]:
-    values = {**asdict(scope), "limit": limit}
-    if match.upper is None:
-        return None, values
-    return match.table, {**values, "match": match.upper}
+def _values(match: Match, scope: Scope, limit: int) -> dict[str, Any]:
+    return {**asdict(scope), "match": match.upper, "limit": limit}

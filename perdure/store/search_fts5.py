@@ -1,9 +1,10 @@
 """Everything of full-text search that is SQLite's: what FTS5 indexes, and queries in its language.
 
-A document is indexed twice. `search_words` keeps its words in order as our own tokens, each
-character of a script without spaces being one, so that one character of Chinese or Japanese is
-found and several as a phrase; each symbol it holds, so that an emoji is found; and the session.
-`search_trigrams` keeps all runs of three characters, by which parts of words are found.
+`search_words` keeps the words of a document in order as our own tokens, each character of a script
+without spaces being one, so that one character of Chinese or Japanese is found and several as a
+phrase; each symbol it holds, so that an emoji is found; its session and its tenant. `search_parts`
+keeps the trigrams of each word that was ever said, once: a part of a word is found by the words
+that hold it.
 
 Invariant: what FTS5 answers to `upper` has every match, and what it answers to `lower` nothing
 else. Where the two are one, the engine's answer is exact; else its candidates are to be verified.
@@ -11,11 +12,13 @@ else. Where the two are one, the engine's answer is exact; else its candidates a
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
 from zlib import crc32
 
 from sqlalchemy import Connection, CursorResult, text
@@ -39,8 +42,8 @@ from perdure.search.text import is_lettered
 from perdure.store.search_tables import search_summary_documents
 
 #: Tables that are the engine's own, which nobody describes elsewhere.
-ENGINE_TABLES = ("search_words", "search_trigrams")
-#: The same two for the summaries of contexts.
+ENGINE_TABLES = ("search_words", "search_parts")
+#: The indexes of the summaries of contexts, which are few: their trigrams are those of the texts.
 _OF_SUMMARIES = {
     "search_words": "search_summary_words",
     "search_trigrams": "search_summary_trigrams",
@@ -48,15 +51,21 @@ _OF_SUMMARIES = {
 
 #: Longer words are indexed by their beginning: encoded data would only fill the index.
 LONGEST_TOKEN = 64
-#: Of a message so many characters are kept as trigrams: a megabyte would hold the database's lock
-#: for seconds.
-TRIGRAM_TEXT = 100_000
+#: Of a message so many characters give words whose parts can be found, and of a word so many: a
+#: megabyte of words never heard of would hold the database's lock for seconds.
+PARTED_TEXT = 100_000
+_PARTED_WORD = 200
+#: Shorter parts of words have no trigram.
+SHORTEST_PART = 3
 #: Base64, hexadecimal digests in a row, tokens: nobody looks for a part of them.
 _ENCODED = re.compile("[a-z0-9+/=_-]{200,}")
 #: A character of the private use areas, which no word holds: what begins with it is no text.
 #: Every document has it as a token of its own.
 _OURS = "\ue000"
 _EVERYTHING = f'"{_OURS}"'
+
+#: The words that hold a part of a word, or None when there are too many.
+Holding: TypeAlias = Callable[[str], Sequence[str] | None]
 
 
 def is_described(name: str | None, kind: str, _parents: object = None) -> bool:
@@ -67,8 +76,10 @@ def is_described(name: str | None, kind: str, _parents: object = None) -> bool:
 
 def register(connection: sqlite3.Connection) -> None:
     """Make known to a connection the functions that the indexes are kept with."""
-    for function, arguments in ((search_tokens, 3), (search_folded, 1), (search_flat, 1)):
+    for function, arguments in ((search_tokens, 3), (search_parted, 1), (search_flat, 1)):
         connection.create_function(function.__name__, arguments, function, deterministic=True)
+    # Migration 0002 fills an index with it that 0007 does away with.
+    connection.create_function("search_folded", 1, lambda _: "", deterministic=True)
 
 
 def search_tokens(text: str, session: int, tenant: str) -> str:
@@ -79,10 +90,10 @@ def search_tokens(text: str, session: int, tenant: str) -> str:
     return " ".join([*tokens, _OURS, _session(session), _tenant(tenant)])
 
 
-def search_folded(text: str) -> str:
-    """The text of a document whose trigrams are kept. Each costs ten times a word: parts of words
-    are found in the beginning of a very long message, and not inside encoded data."""
-    return _ENCODED.sub(lambda data: data[0][:LONGEST_TOKEN], fold(text[:TRIGRAM_TEXT]))
+def search_parted(text: str) -> str:
+    """The words of a text whose parts are to be found, as a JSON array."""
+    found = dict.fromkeys(words(_ENCODED.sub(" ", fold(text[:PARTED_TEXT]))))
+    return json.dumps([word[:_PARTED_WORD] for word in found if len(word) > SHORTEST_PART])
 
 
 def search_flat(text: str) -> str:
@@ -109,11 +120,12 @@ def _tenant(tenant: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Match:
     """A query for one of the tables. `upper` None stands for every document, `lower` None for
-    none that is certain."""
+    none that is certain. Where it `scans`, no word of the query narrows it down."""
 
     table: str
     upper: str | None
     lower: str | None
+    scans: bool = False
 
     @property
     def is_exact(self) -> bool:
@@ -122,18 +134,24 @@ class Match:
 
 
 def translated(
-    query: Query, mode: Mode, session: int | None = None, tenant: str | None = None
+    query: Query,
+    mode: Mode,
+    session: int | None = None,
+    tenant: str | None = None,
+    holding: Holding | None = None,
 ) -> Match:
-    """A query in FTS5's language, narrowed to what may lie in a session or a tenant."""
-    if mode is Mode.PARTS:
-        # Which documents hold a part is never certain, so nothing can be excluded either.
-        return Match("search_trigrams", _translate(query.root, _trigrams, None).upper, None)
-    bounds = _translate(query.root, _phrase, _EVERYTHING)
-    match = Match("search_words", bounds.upper, bounds.lower)
+    """A query in FTS5's language, narrowed to what may lie in a session or a tenant. `holding`
+    knows the words that hold a part; it is needed for parts of words."""
+    leaf_bounds = _phrase
+    if mode is Mode.PARTS and holding is not None:
+        leaf_bounds = partial(_parted, holding)
+    bounds = _translate(query.root, leaf_bounds, _EVERYTHING)
+    match = Match("search_words", bounds.upper, bounds.lower, bounds.upper == _EVERYTHING)
     if session is None and tenant is None:
         return match
     within = f'"{_tenant(tenant or "") if session is None else _session(session)}" AND '
-    return Match(match.table, *(_within(within, part) for part in (match.upper, match.lower)))
+    upper, lower = (_within(within, part) for part in (match.upper, match.lower))
+    return replace(match, upper=upper, lower=lower)
 
 
 def _within(place: str, part: str | None) -> str | None:
@@ -216,13 +234,36 @@ def _phrase(leaf: Leaf) -> _Bounds:
     return _Bounds(upper, upper if alone else None)
 
 
-def _trigrams(leaf: Leaf) -> _Bounds:
-    """A leaf as the trigrams that a text with it has, in `search_trigrams`."""
-    found = [
-        chunk[place : place + 3] for chunk in leaf.text.split() for place in range(len(chunk) - 2)
-    ]
-    quoted = ['"{}"'.format(part.replace('"', '""')) for part in dict.fromkeys(found)]
-    return _Bounds(_joined(" AND ", quoted), None)
+def _parted(holding: Holding, leaf: Leaf) -> _Bounds:
+    """A leaf as the words that hold its ends, and what stands between them."""
+    left, right = is_lettered(leaf.text[0]), is_lettered(leaf.text[-1])
+    if not isinstance(leaf, Term) or not (left or right):
+        return _phrase(leaf)
+    tokens = words(leaf.text)
+    whole = tokens[left : len(tokens) - right]
+    parts = [f'"{_symbol(sign)}"' for sign in sorted(symbols(leaf.text))]
+    parts += [f'"{" ".join(token[:LONGEST_TOKEN] for token in whole)}"'] if whole else []
+    alone = len(tokens) == 1
+    ends = {tokens[0]: (left, right)} if alone else {}
+    if not alone:
+        ends |= {tokens[0]: (True, False)} if left else {}
+        ends |= {tokens[-1]: (False, True)} if right else {}
+    certain = leaf.text == tokens[0]
+    for token, (before, after) in ends.items():
+        known = holding(token) if len(token) >= SHORTEST_PART else None
+        if known is None:
+            certain = False
+            continue
+        fitting = [
+            word
+            for word in known
+            if (before or word.startswith(token)) and (after or word.endswith(token))
+        ]
+        certain = certain and all(len(word) < LONGEST_TOKEN for word in fitting)
+        quoted = (f'"{word[:LONGEST_TOKEN]}"' for word in dict.fromkeys([token, *fitting]))
+        parts.append(_joined(" OR ", list(quoted)) or "")
+    upper = _joined(" AND ", parts) or _EVERYTHING
+    return _Bounds(upper, upper if certain and len(parts) == 1 else None)
 
 
 def translated_for_summaries(query: Query, mode: Mode, session: int) -> Match:

@@ -51,6 +51,14 @@ search_summary_documents = Table(
     sqlite_autoincrement=True,
 )
 
+#: Every word with parts to be found, once, whoever said it; its parts are the engine's.
+search_vocabulary = Table(
+    "search_vocabulary",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("word", Text, nullable=False, unique=True),
+)
+
 #: Summaries of what was found, made once for a message and a question. `query` is a digest.
 search_summaries = Table(
     "search_summaries",
