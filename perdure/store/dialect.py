@@ -11,7 +11,6 @@ from sqlalchemy.exc import ArgumentError
 
 from perdure.domain.errors import InvalidArgument
 from perdure.store.engine import Engine
-from perdure.store.postgres import PostgresEngine
 from perdure.store.sqlite import SQLiteEngine
 
 #: Transactions that read at the same time in one process, each with a connection.
@@ -61,4 +60,7 @@ def engine_of(url: URL, readers: int = READERS) -> Engine:
     """The engine behind a URL that `parse_url` has checked; it has not connected yet."""
     if url.drivername == "sqlite":
         return SQLiteEngine(url, readers)
+    # Most processes never need the driver, which takes a tenth of a second to load.
+    from perdure.store.postgres import PostgresEngine
+
     return PostgresEngine(url, readers, place(url))

@@ -20,7 +20,7 @@ def storable(text: str) -> str:
 
 
 class StorableText:
-    """What an engine's type of text is mixed with: values pass through `storable` on their way in."""
+    """What an engine's type of text is mixed with: what is bound passes through `storable`."""
 
     def bind_processor(self, _dialect: Dialect) -> Callable[[Any], Any]:
         """The function that SQLAlchemy passes each value through."""

@@ -67,7 +67,8 @@ class PostgresEngine:
         self._reader = self._engine(readers).execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
-        self._alone = asyncio.Lock()
+        self._readers = asyncio.Semaphore(readers)
+        self._alone = asyncio.Semaphore(1)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="store", daemon=True)
         self._thread.start()
@@ -92,7 +93,7 @@ class PostgresEngine:
             async with self._reader.connect() as connection:
                 return await connection.run_sync(query)
 
-        return await self._on_thread(self._repeated(run))
+        return await self._in_turn(self._readers, run)
 
     async def write(
         self, transaction: Callable[[Connection], Result], committed: Callable[[], None]
@@ -114,11 +115,7 @@ class PostgresEngine:
             committed()
             return result
 
-        async def alone() -> Result:
-            async with self._alone:
-                return await self._repeated(run)
-
-        return await self._on_thread(alone())
+        return await self._in_turn(self._alone, run)
 
     def watch(self) -> Notices:
         return Notices(self._dsn, self._place)
@@ -140,7 +137,6 @@ class PostgresEngine:
             },
             pool_size=size,
             max_overflow=0,
-            pool_timeout=BUSY_TIMEOUT,
             # Parameters are conversation text: errors hide them.
             hide_parameters=True,
         )
@@ -173,6 +169,25 @@ class PostgresEngine:
                 _logger.info("the store failed and is asked again: %s", _told(error))
                 await asyncio.sleep(pause)
         raise AssertionError("the last try returns or raises")
+
+    async def _in_turn(
+        self, places: asyncio.Semaphore, run: Callable[[], Coroutine[Any, Any, Result]]
+    ) -> Result:
+        """What a transaction comes to that waits for one of the places. If nobody waits for it any
+        more when its turn comes, it does not begin."""
+        is_wanted = True
+
+        async def work() -> Result:
+            async with places:
+                if not is_wanted:
+                    raise asyncio.CancelledError
+                return await self._repeated(run)
+
+        try:
+            return await self._on_thread(work())
+        except asyncio.CancelledError:
+            is_wanted = False
+            raise
 
     async def _on_thread(self, work: Coroutine[Any, Any, Result]) -> Result:
         """What `work` comes to on the thread. A caller that is cancelled does not stop it."""

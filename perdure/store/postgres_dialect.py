@@ -44,6 +44,9 @@ class _Compiler(PGCompiler_asyncpg):
         return f"CAST({summed} AS BIGINT)" if isinstance(function.type, Integer) else summed
 
 
+_TYPES = {**PGDialect_asyncpg.colspecs, Integer: BigInteger, String: _Text}
+
+
 class PerdurePostgreSQL(PGDialect_asyncpg):
     """See the module."""
 
@@ -51,7 +54,7 @@ class PerdurePostgreSQL(PGDialect_asyncpg):
     # The server finds out what number a parameter is: what asks it of its own tables knows others.
     type_compiler_cls = _TypeCompiler
     statement_compiler = _Compiler
-    colspecs = {**PGDialect_asyncpg.colspecs, Integer: BigInteger, String: _Text}
+    colspecs = _TYPES
 
 
 registry.register("postgresql.perdure", __name__, PerdurePostgreSQL.__name__)

@@ -47,11 +47,14 @@ class _Text(StorableText, String):
     """Text as it is bound."""
 
 
+_TYPES = {**SQLiteDialect_pysqlite.colspecs, String: _Text}
+
+
 class PerdureSQLite(SQLiteDialect_pysqlite):
     """SQLAlchemy's dialect; text is stored as on every engine."""
 
     supports_statement_cache = True
-    colspecs = {**SQLiteDialect_pysqlite.colspecs, String: _Text}
+    colspecs = _TYPES
 
 
 registry.register("sqlite.perdure", __name__, PerdureSQLite.__name__)
