@@ -24,12 +24,15 @@ from activities.asking import Asker
 from activities.bindings import Bindings
 from activities.compaction import Compaction
 from activities.conclusion import Runs
+from activities.delegation import Delegation
 from activities.exchanges import Messaging
 from activities.memory import MemoryWork
 from activities.memory_stubs import MemoryActivities
 from activities.post import Post
 from activities.results import Results
 from activities.roster import Roster
+from activities.schedule_stubs import ScheduleActivities
+from activities.scheduling import ScheduledWork
 from activities.sessions import SessionWrites
 from activities.steps import ModelSteps
 from activities.stubs import (
@@ -52,8 +55,10 @@ from perdure.domain.errors import PerdureError
 from perdure.guard import Guard
 from perdure.memory import Memory
 from perdure.models import ModelFailure, close_models, resolve
+from perdure.sources import Sources
 from perdure.store import Store
 from workflows.memory import MemoryReindex, MemoryUpkeep
+from workflows.scheduled import Scheduled
 from workflows.session import Session
 from workflows.subagent import SubAgent
 from workflows.upkeep import Upkeep
@@ -66,10 +71,10 @@ STICKY_TIMEOUT = timedelta(seconds=1)
 HEARTBEAT_THROTTLE = timedelta(seconds=1)
 
 
-def build(settings: Settings, temporal: Client, store: Store) -> Worker:
-    """A worker for every workflow and activity of Perdure."""
+def build(settings: Settings, temporal: Client, store: Store, sources: Sources) -> Worker:
+    """A worker for every workflow and activity of Perdure. The rest stays the caller's to close."""
     toolboxes = Toolboxes(settings)
-    roster = Roster(settings, store, toolboxes)
+    roster = Roster(settings, store, toolboxes, sources)
     sessions: SessionActivities = SessionWrites(settings, store)
     guard = Guard(settings)
     courier = Courier(store, settings.channels, settings.home)
@@ -79,17 +84,19 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
     memory = Memory.at(settings.memory, settings.home)
     messaging = Messaging(settings, store, post)
     exchanges: ExchangeActivities = messaging
-    bindings = Bindings(settings, store, roster, guard, courier, post, messaging)
+    bindings = Bindings(settings, store, roster, guard, courier, post, messaging, sources)
     steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction, memory)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
     results = Results(settings, store, roster, Asker(store, guard))
     upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post, results)
     runs: RunActivities = Runs(settings, store, guard, courier, post, results)
     memories: MemoryActivities = MemoryWork(settings, store, guard, memory)
+    delegation = Delegation(settings, store, roster, guard)
+    scheduled: ScheduleActivities = ScheduledWork(settings, store, post, delegation)
     return Worker(
         temporal,
         task_queue=settings.temporal.queue,
-        workflows=[Session, SubAgent, Upkeep, MemoryUpkeep, MemoryReindex],
+        workflows=[Session, SubAgent, Scheduled, Upkeep, MemoryUpkeep, MemoryReindex],
         activities=[
             sessions.open_session,
             sessions.end_turn,
@@ -105,6 +112,7 @@ def build(settings: Settings, temporal: Client, store: Store) -> Worker:
             runs.conclude_run,
             upkeep.reconcile_runs,
             upkeep.sweep_results,
+            scheduled.fire_schedule,
             memories.remember,
             memories.reindex_memory,
             memories.tend_memory,
@@ -141,13 +149,15 @@ async def run(settings: Settings) -> None:
     store = await Store.open(
         settings.store_url, settings.audit_files, readers=settings.store.pool_size
     )
+    sources = Sources(settings.mcp, settings.home)
     try:
-        async with build(settings, temporal, store):
+        async with build(settings, temporal, store, sources):
             warming = asyncio.create_task(_warm(settings), name="warm-models")
             warming.add_done_callback(lambda _: _settle_heap())
             await stopping.wait()
             warming.cancel()
     finally:
+        await sources.close()
         await close_models()
         await store.close()
 

@@ -26,6 +26,7 @@ from perdure.domain.steps import ToolRequest
 from perdure.guard import Guard
 from perdure.policy.conditions import RuleOutcome
 from perdure.policy.hooks import Action
+from perdure.sources import Sources
 from perdure.store import Store
 from perdure.tools import ToolContext, ToolSpec
 from perdure.tools.context import CtxExpand, CtxInspect, CtxSearch, Summarize
@@ -34,6 +35,7 @@ from perdure.tools.message import Message
 from perdure.tools.messaging import EndExchange, SessionsSend
 from perdure.tools.policy import SimulateToolCall
 from perdure.tools.sessions import SessionSearch, SessionsHistory, SessionsList, SessionStatus
+from perdure.tools.sources import GivenArguments
 from perdure.tools.subagents import SessionsSpawn, Subagents
 from perdure.workspace import Workspace
 
@@ -61,6 +63,7 @@ class Bindings:
         courier: Courier,
         post: Post,
         messaging: Messaging,
+        sources: Sources,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -73,6 +76,7 @@ class Bindings:
         self._looking_after = LookingAfter(settings, store, post)
         self._memory_tools = MemoryTools(settings, store, guard, self.workspace)
         self._messaging = messaging
+        self._sources = sources
 
     async def call(self, request: ToolRequest, spec: ToolSpec, arguments: BaseModel) -> Any:
         """The tool's result, of any type that has a JSON form.
@@ -81,6 +85,11 @@ class Bindings:
             PerdureError: what the model is to read.
             Exception: whatever a user's function raises.
         """
+        if spec.server is not None:
+            assert isinstance(arguments, GivenArguments), "as the catalogue says"
+            return await self._sources.call(
+                spec.server, spec.remote, arguments.root, _call_key(request)
+            )
         toolbox = (await self._roster.of(request.session_key, request.agent)).toolbox
         user_tool = toolbox.users.get(spec.name)
         if user_tool is not None:
@@ -120,7 +129,7 @@ class Bindings:
             turn=request.turn,
             step=request.step,
             workspace=self.workspace(request).root,
-            idempotency_key=(f"{request.session_key}/{request.turn}/{request.step}/{request.call}"),
+            idempotency_key=_call_key(request),
         )
 
     async def _message(self, request: ToolRequest, message: Message) -> Any:
@@ -136,7 +145,8 @@ class Bindings:
         )
 
     async def _simulate(self, request: ToolRequest, asked: SimulateToolCall) -> Simulated:
-        toolbox = (await self._roster.of(request.session_key, request.agent)).toolbox
+        member = await self._roster.of(request.session_key, request.agent, request.turn)
+        toolbox = member.toolbox
         spec = toolbox.specs.get(asked.tool_name)
         if spec is None:
             raise InvalidArgument(
@@ -155,3 +165,8 @@ class Bindings:
             label_after=decision.label_after,
             reason=decision.reason,
         )
+
+
+def _call_key(request: ToolRequest) -> str:
+    """The name of a call: the same on every attempt, and of no other call."""
+    return f"{request.session_key}/{request.turn}/{request.step}/{request.call}"

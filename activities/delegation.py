@@ -29,6 +29,7 @@ from perdure.store import Store
 from perdure.store.runs import Run, session_key_of
 from perdure.store.spawning import Spawn, Spawned
 from perdure.tools.catalogue import groups
+from perdure.tools.sources import has
 from perdure.tools.subagents import FEWEST_STEPS, ParentHistory, SessionsSpawn
 from perdure.workspace import Workspace
 
@@ -73,7 +74,7 @@ class Delegation:
         return Done(withheld(run.result))
 
     async def _order(self, request: ToolRequest, asked: SessionsSpawn) -> Spawned:
-        parent = await self._roster.of(request.session_key, request.agent)
+        parent = await self._roster.of(request.session_key, request.agent, request.turn)
         agent = asked.agent or request.agent
         self._check_agent(parent, request, agent)
         tools = await self._tools(parent, agent, asked.tool_groups)
@@ -82,7 +83,9 @@ class Delegation:
         await self._store.spawning.check_room(request, depth, limits)
         run_id = new_run_id(agent)
         key = session_key_of(request.session_key, agent, run_id)
-        labels = (await self._store.claims.look(request)).labels
+        # What a schedule orders is no call, and hands over no files.
+        handed = asked.artifact_refs
+        labels = (await self._store.claims.look(request)).labels if handed else {}
         mine = self._workspace(request.session_key)
         files = await asyncio.to_thread(
             artifacts.manifest,
@@ -160,19 +163,26 @@ class Delegation:
     async def _tools(self, parent: Member, agent: str, asked: Sequence[str]) -> tuple[str, ...]:
         """Its agent's tools, of the groups asked for, that its parent has too."""
         child = await self._roster.of_agent(agent)
-        known = groups(child.specs)
+        # Of what MCP servers bring, the child has what this turn of its parent sees.
+        specs = {
+            **{
+                name: spec
+                for name, spec in parent.toolbox.specs.items()
+                if spec.server is not None and has(child.sources, spec)
+            },
+            **child.specs,
+        }
+        known = groups(specs)
         wanted: set[str] = set()
         for name in asked:
-            if name not in known and name not in child.specs:
+            if name not in known and name not in specs:
                 raise InvalidArgument(
                     f"The agent {agent} has no tool or group {name[:80]!r}.",
                     f"It has the groups {', '.join(known)}.",
                 )
             wanted |= set(known.get(name, (name,)))
         return tuple(
-            name
-            for name in child.specs
-            if name in parent.toolbox.specs and (not asked or name in wanted)
+            name for name in specs if name in parent.toolbox.specs and (not asked or name in wanted)
         )
 
     def _announcement(self, asked: SessionsSpawn) -> Announcement | None:

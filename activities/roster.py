@@ -10,9 +10,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from activities.toolboxes import Toolboxes
+from activities.turn_tools import TurnTools
 from perdure.config import AgentSettings, Settings
 from perdure.delegation.packet import SpawnPacket, brief
 from perdure.domain.keys import Kind, SessionKey
+from perdure.sources import Sources
 from perdure.store import Store
 from perdure.store.runs import Run
 from perdure.tools.catalogue import Toolbox
@@ -36,20 +38,40 @@ class Member:
         if not aside:
             return self.toolbox
         specs = {name: spec for name, spec in self.toolbox.specs.items() if not spec.resumable}
-        return Toolbox(specs=specs, users=self.toolbox.users)
+        return Toolbox(specs=specs, users=self.toolbox.users, sources=self.toolbox.sources)
 
 
 class Roster:
     """Finds the member that answers in a session."""
 
-    def __init__(self, settings: Settings, store: Store, toolboxes: Toolboxes) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        toolboxes: Toolboxes,
+        sources: Sources | None = None,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._toolboxes = toolboxes
+        #: What MCP servers bring, turn by turn.
+        self.turn_tools = TurnTools(
+            settings, store, sources or Sources(settings.mcp, settings.home)
+        )
         self._runs: OrderedDict[str, Run | None] = OrderedDict()
 
-    async def of(self, session_key: str, agent: str) -> Member:
-        """Who answers.
+    async def begins(self, session_key: str, agent: str, turn: int) -> Member:
+        """Who answers in a turn at its steps: the first one pins what its MCP servers offer.
+
+        Raises:
+            PerdureError: as `of` does.
+        """
+        toolbox = await self._toolboxes.of(agent)
+        await self.turn_tools.pin(session_key, turn, toolbox.sources)
+        return await self.of(session_key, agent, turn)
+
+    async def of(self, session_key: str, agent: str, turn: int | None = None) -> Member:
+        """Who answers, with the tools that a turn has; without one, those of the newest.
 
         Raises:
             NotFound: when there is no such agent.
@@ -57,6 +79,7 @@ class Roster:
         """
         settings = self._settings.agent(agent)
         toolbox = await self._toolboxes.of(agent)
+        toolbox = await self.turn_tools.with_pinned(toolbox, session_key, turn)
         run = await self._run(session_key)
         if run is None:
             return Member(agent=settings, toolbox=toolbox)
@@ -73,6 +96,7 @@ class Roster:
             toolbox=Toolbox(
                 specs={name: spec for name, spec in toolbox.specs.items() if name in granted},
                 users={name: tool for name, tool in toolbox.users.items() if name in granted},
+                sources=toolbox.sources,
             ),
             packet=packet,
             bounded=run.token_budget is not None or run.cost_budget is not None,

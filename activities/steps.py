@@ -20,6 +20,7 @@ from activities.roster import Member, Roster
 from activities.streaming import Stream
 from perdure.audit import AuditEntry
 from perdure.config import AgentSettings, Settings
+from perdure.domain.endings import CUT, FILTERED
 from perdure.domain.errors import Code, Denied, PerdureError, Refusal, TimedOut
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import TurnState
@@ -34,10 +35,7 @@ from perdure.tools.catalogue import Toolbox
 
 #: The longest wait between two attempts when the provider names none, in seconds.
 LONGEST_BACKOFF = 60.0
-_NOTES = {
-    "length": "[The answer was cut at the model's output limit.]",
-    "content_filter": "[The provider's content filter stopped the answer.]",
-}
+_NOTES = {"length": CUT, "content_filter": FILTERED}
 
 
 class ModelSteps:
@@ -72,7 +70,7 @@ class ModelSteps:
         attempt = 0
         async with heartbeating():
             try:
-                member = await self._roster.of(request.session_key, request.agent)
+                member = await self._roster.of(request.session_key, request.agent, request.turn)
                 asked = self._guard.invocation(request, member.agent.models)
                 entries = [self._guard.entry(decision, request) for decision in asked]
                 begun = await self._store.turns.begin_step(request, entries)
@@ -111,10 +109,11 @@ class ModelSteps:
         refused = await self._allowance.steps_used_up(request, begun, member)
         if refused is not None:
             return refused
-        offered = member.offered(request.aside)
         releasable = self._guard.releasable(request)
         stream = Stream(self._store, request, begun.attempt, releasable)
         try:
+            member = await self._roster.begins(request.session_key, request.agent, request.turn)
+            offered = member.offered(request.aside)
             # A context that is too full is compacted here, which takes model calls too.
             context = await self._contexts.of(request, begun, agent, offered)
             prompt = await self._prompt(request, begun, member, context)

@@ -21,7 +21,13 @@ from activities.roster import Roster
 from activities.standing import Done, Pending
 from perdure.config import Settings
 from perdure.domain.approvals import Approval, ApprovalState
-from perdure.domain.errors import Code, InvalidArgument, PerdureError, Refusal
+from perdure.domain.errors import (
+    Code,
+    InvalidArgument,
+    OutcomeUnknown,
+    PerdureError,
+    Refusal,
+)
 from perdure.domain.labels import Label, join
 from perdure.domain.messages import ToolCall
 from perdure.domain.runs import RunState
@@ -145,7 +151,7 @@ class ToolCalls:
         )
 
     async def _specs(self, request: ToolRequest) -> dict[str, ToolSpec]:
-        member = await self._roster.of(request.session_key, request.agent)
+        member = await self._roster.of(request.session_key, request.agent, request.turn)
         return member.offered(request.aside).specs
 
     async def _result(
@@ -171,6 +177,14 @@ class ToolCalls:
 
     async def _unknown_tool(self, request: ToolRequest, call: ToolCall) -> InvalidArgument:
         specs = await self._specs(request)
+        gone = await self._roster.turn_tools.unreachable(request.session_key, request.turn)
+        away = [server for server in gone if call.name.startswith(f"{server}__")]
+        if away:
+            return InvalidArgument(
+                f"There is no tool named {call.name[:80]!r} in this turn: the MCP server "
+                f"{away[0]} could not be reached when it began.",
+                "The next turn looks again.",
+            )
         return InvalidArgument(
             f"There is no tool named {call.name[:80]!r}.",
             f"Tools are {', '.join(specs) or 'not available to this agent'}.",
@@ -193,6 +207,8 @@ class ToolCalls:
                     return result
                 done = result if isinstance(result, Done) else Done(result)
                 text = to_json_text(done.value)
+        except OutcomeUnknown as error:
+            return failed.model_copy(update={"text": _error_text(error.refusal)})
         except PerdureError as error:
             # Also that something is not there, or how often, is told of a place with a level.
             text = _error_text(error.refusal)

@@ -35,6 +35,12 @@ def p95(times: Sequence[float]) -> float:
     return statistics.quantiles(times, n=20)[-1]
 
 
+def kept(name: str) -> dict[str, Any]:
+    """The results that lie beside the benchmarks already: where only a part is measured anew."""
+    path = RESULTS / f"{name}.json"
+    return dict(json.loads(path.read_text())["results"]) if path.is_file() else {}
+
+
 def keep(name: str, results: dict[str, Any]) -> Path:
     """Write results as JSON beside the benchmarks, with the date and the machine."""
     RESULTS.mkdir(exist_ok=True)

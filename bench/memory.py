@@ -25,7 +25,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import keep, p50, p95, times_of
+from bench.measure import keep, kept, p50, p95, times_of
 from perdure.domain.memory import NewEntry, View
 from perdure.memory import BUNDLED, Embedder, Memory, embedder, ranking
 
@@ -254,8 +254,8 @@ async def main() -> None:
     for name, value in results.items():
         table.add_row(name, str(value))
     Console(width=120).print(table)
-    if not arguments.quick and arguments.only is None:
-        print(keep("memory", results))
+    if not arguments.quick:
+        print(keep("memory", kept("memory") | results))
 
 
 if __name__ == "__main__":

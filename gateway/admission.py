@@ -7,6 +7,7 @@ sending it again with the same id is safe.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from gateway.workflows import SessionWorkflows
 from perdure.config import Settings
@@ -17,6 +18,7 @@ from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label, can_flow
 from perdure.store import Store
 from perdure.store.mailbox import Place, Posted
+from perdure.store.seeding import Earlier
 
 #: Sessions whose agent is remembered.
 _AGENTS_KNOWN = 10_000
@@ -41,6 +43,7 @@ class Admission:
         label: Label,
         sender: Sender | None,
         exchange: str | None = None,
+        earlier: Sequence[Earlier] = (),
     ) -> tuple[Ticket, Posted]:
         """The ticket, and where the message was found to lie before it was admitted.
 
@@ -60,7 +63,10 @@ class Admission:
         envelope = Envelope(
             message_id=message_id, sender=sender or Sender(), label=label, exchange=exchange
         )
-        posted = await self._store.mailbox.post(session_key, envelope, text)
+        if earlier:
+            posted = await self._store.seeding.post(session_key, agent, envelope, text, earlier)
+        else:
+            posted = await self._store.mailbox.post(session_key, envelope, text)
         if posted.place is Place.TAKEN:
             ticket = Ticket(message_id=message_id, session_key=session_key, duplicate=True)
             return ticket, posted

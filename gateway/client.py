@@ -7,7 +7,7 @@ ever. Sending again with the same id, after any failure, is safe and answers the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import cached_property
 
@@ -15,56 +15,85 @@ from temporalio.client import Client
 from ulid import ULID
 
 from gateway.admission import Admission
-from gateway.approving import decide
+from gateway.approving import Approving
+from gateway.bounds import Bounds
 from gateway.connection import connect
 from gateway.contexts import ContextClient
-from gateway.looking import Looking, no_session
+from gateway.live import LiveSession
+from gateway.looking import Looking
 from gateway.memory import MemoryClient
-from gateway.reading import turn_for_people
 from gateway.runs import RunClient
+from gateway.scheduling import ScheduleClient
+from gateway.sight import Sight, no_session
 from gateway.telling import Telling
+from gateway.waiting import Waiting, timed_out
 from gateway.workflows import SessionWorkflows
 from perdure.config import Settings
+from perdure.domain.access import Caller
 from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
 from perdure.domain.envelopes import Sender, Ticket
-from perdure.domain.errors import (
-    Denied,
-    NotFound,
-    TimedOut,
-    Unavailable,
-)
+from perdure.domain.errors import Denied, Unavailable
 from perdure.domain.exchanges import ExchangeResult, Mode
 from perdure.domain.ids import new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label
 from perdure.domain.messages import Role
-from perdure.domain.states import TURN_ENDS, EventKind, SessionState, TurnState
+from perdure.domain.states import EventKind, SessionState
 from perdure.guard import Guard
+from perdure.memory import Memory
 from perdure.shapes import SessionList, SessionStatus
 from perdure.store import Store
-from perdure.store.mailbox import Place
+from perdure.store.mailbox import Place, Posted
+from perdure.store.marks import Mark
 from perdure.store.outbox import Event
 from perdure.store.search import Found
+from perdure.store.seeding import Earlier
 from perdure.store.session_views import SessionFilter
-from perdure.store.sessions import SessionRow
 from perdure.store.transcript import HistoryPage, TurnResult
 
 
-class SessionClient:
-    """Starts, asks, watches, resets and closes sessions. Open it with `SessionClient.connect`."""
+class _Shared:
+    """What a client and those on behalf of its callers have in common."""
 
-    def __init__(self, settings: Settings, temporal: Client | None, store: Store) -> None:
+    def __init__(self, settings: Settings, temporal: Callable[[], Client], store: Store) -> None:
+        self.settings = settings
+        self.guard = Guard(settings)
+        self.workflows = SessionWorkflows(temporal, settings.temporal.queue)
+        self.admission = Admission(settings, store, self.workflows)
+
+    @cached_property
+    def memory(self) -> Memory:
+        return Memory.at(self.settings.memory, self.settings.home)
+
+
+class SessionClient:
+    """Starts, asks, watches, resets and closes sessions. Open it with `SessionClient.connect`.
+
+    It is a person's at this machine, who looks after every session; `on_behalf_of` gives one for
+    somebody else. For them, what is above their clearance or of another tenant is not there, in
+    every method; and they send, decide and steer in their own name.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        temporal: Client | None,
+        store: Store,
+        caller: Caller | None = None,
+        shared: _Shared | None = None,
+    ) -> None:
         self.settings = settings
         self.store = store
         self._temporal = temporal
-        self._looking = Looking(settings, store)
-        self._guard = Guard(settings)
-        self._workflows = SessionWorkflows(lambda: self.temporal, settings.temporal.queue)
-        self._admission = Admission(settings, store, self._workflows)
-        #: The runs of sub-agents.
-        self.runs = RunClient(settings, store, lambda: self.temporal)
-        #: What models are given of sessions, and the summaries it is made of.
-        self.context = ContextClient(settings, store)
+        self._shared = shared or _Shared(settings, lambda: self.temporal, store)
+        self._sight = Sight(store, Bounds(settings.gateway.level, caller))
+        self._looking = Looking(settings, store, self._sight)
+        self._waiting = Waiting(store, self._sight)
+        self._approving = Approving(store, self._shared.workflows, self._sight)
+
+    def on_behalf_of(self, caller: Caller) -> SessionClient:
+        """This client as `caller` has it; it is this one's to close."""
+        return SessionClient(self.settings, self._temporal, self.store, caller, self._shared)
 
     @classmethod
     @asynccontextmanager
@@ -113,6 +142,7 @@ class SessionClient:
         message_id: str | None = None,
         label: Label = Label.PUBLIC,
         sender: Sender | None = None,
+        earlier: Sequence[Earlier] = (),
     ) -> Ticket:
         """Admit a message durably; the answer comes later. A new key starts a new session.
 
@@ -122,14 +152,16 @@ class SessionClient:
             agent: who answers in a new session; default from the key or the settings.
             message_id: names the message for ever; the same id again is the same message.
             label: the level of what the text tells.
-            sender: who sends it.
+            sender: who sends it; a caller sends in their own name, whatever stands here.
+            earlier: what was said elsewhere before it, for a session that is new.
 
         Raises:
             InvalidArgument, LimitExceeded, Denied: nothing was sent.
+            NotFound: when the session is not there for the caller; nothing was sent.
             Conflict: the id names another text, or the session belongs to another agent.
             Unavailable: not admitted, or not known to be: send again with the same id.
         """
-        ticket, _ = await self._admission.send(session_key, text, agent, message_id, label, sender)
+        ticket, _ = await self._send(session_key, text, agent, message_id, label, sender, earlier)
         return ticket
 
     async def ask(
@@ -155,15 +187,13 @@ class SessionClient:
         delivered = False
         try:
             async with asyncio.timeout(timeout):
-                _, posted = await self._admission.send(
-                    session_key, text, agent, message_id, label, sender
-                )
+                _, posted = await self._send(session_key, text, agent, message_id, label, sender)
                 delivered = True
                 if posted.place is Place.TAKEN:
                     return await self.wait(session_key, message_id)
-                return await self._await_turn(session_key, message_id, posted.cursor)
+                return await self._waiting.turn(session_key, message_id, posted.cursor)
         except TimeoutError as error:
-            raise _timed_out(session_key, message_id, timeout, delivered) from error
+            raise timed_out(session_key, message_id, timeout, delivered) from error
 
     async def wait(
         self, session_key: str, message_id: str, *, timeout: float | None = None
@@ -174,22 +204,15 @@ class SessionClient:
             TimedOut: no reply yet.
             NotFound: when the message was never sent, or dropped by a reset before its turn.
         """
-        cursor = await self.store.outbox.newest_id()
-        waits = await self.store.mailbox.holds(session_key, message_id)
-        result = await self._turn_of(session_key, message_id)
-        if result is None and not waits:
-            raise NotFound(
-                f"No message {message_id} waits for the session {session_key}.",
-                "It was never sent, or was discarded before its turn. Send it again if it still "
-                "matters.",
-            )
-        if result is not None and result.state is not TurnState.RUNNING:
-            return result
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._await_turn(session_key, message_id, cursor)
-        except TimeoutError as error:
-            raise _timed_out(session_key, message_id, timeout, delivered=True) from error
+        return await self._waiting.wait(session_key, message_id, timeout)
+
+    async def turn(self, session_key: str, message_id: str) -> TurnResult | None:
+        """The turn of a message as far as it is; None while the message waits for it.
+
+        Raises:
+            NotFound: as `wait` does.
+        """
+        return await self._waiting.so_far(session_key, message_id)
 
     async def tell(
         self,
@@ -200,6 +223,7 @@ class SessionClient:
         mode: Mode = Mode.FIRE_AND_FORGET,
         timeout: float = 60.0,
         max_turns: int = 3,
+        message_id: str | None = None,
     ) -> ExchangeResult:
         """Let one session say something to another, as its tool `sessions_send` would.
 
@@ -208,27 +232,40 @@ class SessionClient:
         call, as messages of their own, and end with it.
 
         `timeout` is seconds for all of it, `max_turns` those of a ping-pong after the first answer.
+        The first message is sent once under its `message_id`.
 
         Raises:
             NotFound: when there is no such session, or the first may not see the second.
             Denied: when the second may not know what the first does.
             LimitExceeded, InvalidArgument, Unavailable: as `send` does.
         """
-        sender = await self._known(from_key)
+        sender = await self._sight.session(from_key)
         telling = Telling(
-            self.settings, self.store, self._admission, self._await_turn, mode, timeout
+            self.settings,
+            self.store,
+            self._shared.admission,
+            self._sight,
+            self._waiting.turn,
+            mode,
+            timeout,
         )
         target = str(SessionKey.parse(to_key))
-        return await telling.tell(from_key, target, text, sender.label, max_turns)
+        return await telling.tell(from_key, target, text, sender.label, max_turns, message_id)
 
-    async def interrupt(self, session_key: str) -> int | None:
-        """Stop the turn under way and keep what it has; its number, or None when none runs.
+    def live(self, session_key: str, *, after: int) -> LiveSession:
+        """The session's turns while they happen, its text as it is spoken; it may be new.
+        See `LiveSession`."""
+        return LiveSession(self.store, session_key, after=after, sight=self._sight)
+
+    async def interrupt(self, session_key: str, *, request_id: str | None = None) -> int | None:
+        """Stop the turn under way and keep what it has; its number, or None when none runs. The
+        same `request_id` again, within one run of the session's workflow, is the same interrupt.
 
         Raises:
             NotFound: when there is no such session.
         """
-        await self._known(session_key)
-        return await self._workflows.interrupt(session_key)
+        await self._sight.session(session_key)
+        return await self._shared.workflows.interrupt(session_key, request_id)
 
     # Sessions --------------------------------------------------------------------------------
 
@@ -250,12 +287,14 @@ class SessionClient:
         label: Label | None = None,
         limit: int = 100,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> SessionList:
-        """A page of the sessions asked for, last active first; what is None is not asked."""
+        """A page of the sessions asked for, last active first; what is None is not asked. With a
+        mark, it begins after the session of that time and key."""
         asked = SessionFilter.of(
             kind=kind, since_minutes=since_minutes, state=state, agent=agent, label=label
         )
-        return await self._looking.sessions(asked, limit, offset)
+        return await self._looking.sessions(asked, limit, offset, mark)
 
     async def history(
         self, session_key: str, *, limit: int = 20, offset: int = 0, before: int | None = None
@@ -301,29 +340,42 @@ class SessionClient:
         """Every event of a session after a cursor, each once, for ever.
 
         Raises:
-            NotFound: when there is no such session.
+            NotFound: when there is no such session, or when it goes out of the caller's sight.
         """
-        await self._known(session_key)
+        await self._sight.session(session_key)
         async with aclosing(self.store.outbox.follow(session_key, after)) as events:
             async for event in events:
+                if await self._sight.lost_with(event):
+                    raise no_session(session_key)
                 yield event
 
-    async def reset(self, session_key: str, *, by: str = "user") -> int:
+    async def loses(self, event: Event) -> bool:
+        """Whether the session of an event goes out of the caller's sight with it."""
+        return await self._sight.lost_with(event)
+
+    async def reset(
+        self, session_key: str, *, by: str = "user", request_id: str | None = None
+    ) -> int:
         """Go on with an empty context; the transcript stays in the store. Returns the number of
-        waiting messages that were discarded.
+        waiting messages that were discarded. The same `request_id` again is the same reset.
 
         Raises:
             NotFound: when there is no such session.
         """
-        row = await self._known(session_key)
-        decision = self._guard.reset(session_key, row.agent, row.label, by)
-        await self.store.record(self._guard.recorded(decision, session_key))
+        row = await self._sight.session(session_key)
+        if request_id is not None:
+            dropped = await self.store.sessions.dropped_by(session_key, request_id)
+            if dropped is not None:
+                return dropped
+        by = self._sight.bounds.signed(by)
+        decision = self._shared.guard.reset(session_key, row.agent, row.label, by)
+        await self.store.record(self._shared.guard.recorded(decision, session_key))
         if not decision.goes_on:
             raise Denied(decision.reason, f"Decided by {decision.decided_by}.")
-        request_id = str(ULID())
+        request_id = str(ULID()) if request_id is None else request_id
         cursor = await self.store.outbox.newest_id()
-        await self._workflows.reset(SessionKey.parse(session_key), row.agent, request_id)
-        done = await self._event(
+        await self._shared.workflows.reset(SessionKey.parse(session_key), row.agent, request_id)
+        done = await self._waiting.event(
             session_key,
             cursor,
             lambda event: (
@@ -338,12 +390,14 @@ class SessionClient:
         Raises:
             NotFound: when there is no such session.
         """
-        row = await self._known(session_key)
+        row = await self._sight.session(session_key)
         if row.state is SessionState.CLOSED:
             return
         cursor = await self.store.outbox.newest_id()
-        await self._workflows.close(SessionKey.parse(session_key), row.agent)
-        await self._event(session_key, cursor, lambda event: event.kind is EventKind.SESSION_CLOSED)
+        await self._shared.workflows.close(SessionKey.parse(session_key), row.agent)
+        await self._waiting.event(
+            session_key, cursor, lambda event: event.kind is EventKind.SESSION_CLOSED
+        )
 
     # Approvals -------------------------------------------------------------------------------
 
@@ -354,11 +408,19 @@ class SessionClient:
         state: ApprovalState | None = ApprovalState.PENDING,
         limit: int = 50,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> ApprovalList:
-        """A page of the calls that wait for a person, newest first; `state` None is all."""
-        return await self.store.approvals.list(
-            session_key=session_key, state=state, limit=limit, offset=offset
-        )
+        """A page of the calls that wait for a person, newest first; `state` None is all. With a
+        mark, it begins after the approval of that time and id."""
+        return await self._approving.list(session_key, state, limit, offset, mark)
+
+    async def approval(self, approval_id: str) -> Approval:
+        """One approval.
+
+        Raises:
+            NotFound: when there is none of that id.
+        """
+        return await self._approving.get(approval_id)
 
     async def decide(
         self,
@@ -374,7 +436,7 @@ class SessionClient:
         Args:
             approval_id: as `approvals` lists it.
             approve: False denies.
-            by: who decides.
+            by: who decides; a caller decides in their own name.
             reason: what the model reads, and the audit trail keeps.
             arguments: JSON of other arguments to run the call with, if it is approved.
 
@@ -383,63 +445,43 @@ class SessionClient:
             Conflict: when it was decided before, or is over.
             InvalidArgument: when the arguments are no JSON object, or come with a denial.
         """
-        return await decide(
-            self.store,
-            self._workflows,
-            approval_id,
-            approve=approve,
-            by=by,
-            reason=reason,
-            arguments=arguments,
-        )
+        return await self._approving.decide(approval_id, approve, by, reason, arguments)
+
+    # Runs, contexts, memory ------------------------------------------------------------------
+
+    @cached_property
+    def runs(self) -> RunClient:
+        """The runs of sub-agents."""
+        return RunClient(self.settings, self.store, lambda: self.temporal, self._sight)
+
+    @cached_property
+    def context(self) -> ContextClient:
+        """What models are given of sessions, and the summaries it is made of."""
+        return ContextClient(self.settings, self.store, self._sight)
+
+    @cached_property
+    def schedules(self) -> ScheduleClient:
+        """What is done again and again."""
+        return ScheduleClient(self.settings, self.store, lambda: self.temporal, self._sight)
 
     @cached_property
     def memory(self) -> MemoryClient:
         """What agents remember, for people."""
-        return MemoryClient(self.settings, lambda: self.temporal)
+        bounds = self._sight.bounds
+        return MemoryClient(self.settings, self._shared.memory, bounds, lambda: self.temporal)
 
-    # Parts -----------------------------------------------------------------------------------
-
-    async def _turn_of(self, session_key: str, message_id: str) -> TurnResult | None:
-        level = self.settings.gateway.level
-        return await turn_for_people(self.store, level, session_key, message_id)
-
-    async def _known(self, session_key: str) -> SessionRow:
-        SessionKey.parse(session_key)
-        row = await self.store.sessions.get(session_key)
-        if row is None:
-            raise no_session(session_key)
-        return row
-
-    async def _event(self, session_key: str, after: int, wanted: Callable[[Event], bool]) -> Event:
-        async with aclosing(self.store.outbox.follow(session_key, after, near=True)) as events:
-            async for event in events:
-                if wanted(event):
-                    return event
-        raise AssertionError("an outbox never ends")
-
-    async def _await_turn(self, session_key: str, message_id: str, after: int) -> TurnResult:
-        ends = TURN_ENDS | {EventKind.MESSAGE_DROPPED}
-        event = await self._event(
-            session_key,
-            after,
-            lambda event: event.kind in ends and event.payload["message_id"] == message_id,
+    async def _send(
+        self,
+        session_key: str,
+        text: str,
+        agent: str | None,
+        message_id: str | None,
+        label: Label,
+        sender: Sender | None,
+        earlier: Sequence[Earlier] = (),
+    ) -> tuple[Ticket, Posted]:
+        await self._sight.check_message(session_key, label)
+        sender = self._sight.bounds.sender(sender)
+        return await self._shared.admission.send(
+            session_key, text, agent, message_id, label, sender, earlier=earlier
         )
-        result = await self._turn_of(session_key, message_id)
-        if event.kind is EventKind.MESSAGE_DROPPED or result is None:
-            raise NotFound(
-                f"The message {message_id} was discarded before its turn "
-                f"({event.payload.get('reason')}).",
-                "Send it again if it still matters.",
-            )
-        return result
-
-
-def _timed_out(
-    session_key: str, message_id: str, timeout: float | None, delivered: bool
-) -> TimedOut:
-    told = "it is delivered and will be answered" if delivered else "its delivery is not confirmed"
-    return TimedOut(
-        f"No reply to {message_id} within {timeout or 0:g} s; {told}.",
-        f"Ask on with the same id: `perdure ask {session_key} … --message-id {message_id}`.",
-    )

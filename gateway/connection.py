@@ -16,10 +16,10 @@ from temporalio.api.operatorservice.v1 import (
     ListSearchAttributesRequest,
 )
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import RPCError
 
+from gateway.codec import data_converter
 from gateway.local import find_stack
 from perdure.config import Settings
 from perdure.domain.errors import Unavailable
@@ -34,6 +34,7 @@ async def connect(settings: Settings) -> Client:
 
     Raises:
         Unavailable: when nothing runs there, saying how to start it.
+        InvalidArgument: when an encryption key cannot be read.
     """
     options: ClientConnectConfig = {}
     address = settings.temporal.address
@@ -47,9 +48,10 @@ async def connect(settings: Settings) -> Client:
                 "Start it with `perdure up`, or set PERDURE_TEMPORAL_ADDRESS to a cluster.",
             )
         address = stack.temporal
+    converter = data_converter(settings)
     options |= {"target_host": address, "namespace": settings.temporal.namespace}
     try:
-        return await Client.connect(**options, data_converter=pydantic_data_converter)
+        return await Client.connect(**options, data_converter=converter)
     except (RPCError, RuntimeError) as error:
         raise Unavailable(
             f"Temporal does not answer at {address}: {error}.",

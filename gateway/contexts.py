@@ -1,7 +1,7 @@
 """Contexts for people: the DAG of a session's summaries, what stands below it, what a turn saw.
 
-Invariant: nothing is changed, and no words above `gateway.level` are shown: in their place stands
-that they are withheld.
+Invariant: nothing is changed, and no words above the caller's level are shown: in their place
+stands that they are withheld.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pydantic import Field
 
 from activities.roster import Roster
 from activities.toolboxes import Toolboxes
-from gateway.looking import no_session
+from gateway.looking import question
+from gateway.sight import Sight, no_session
 from perdure.config import Settings
 from perdure.context import Summary, assemble_view, estimate_tokens, history_budget
 from perdure.context.planning import threshold_tokens
@@ -26,6 +27,7 @@ from perdure.domain.labels import Label, can_flow
 from perdure.domain.messages import Frozen, Message
 from perdure.shapes import ABOVE, readable_message
 from perdure.store import Store
+from perdure.store.context_search import ContextFound
 from perdure.store.context_views import Stretch
 from perdure.store.sweeps import SweepState
 from perdure.store.transcript import HistoryMessage
@@ -114,6 +116,28 @@ class SeenContext(Frozen):
     messages: tuple[SeenMessage, ...]
 
 
+class ContextSummary(Frozen):
+    """A summary with its words, and the ids of the summaries that it was made of, in order."""
+
+    id: str
+    session_key: str
+    epoch: int
+    depth: int
+    first_seq: int
+    last_seq: int
+    earliest_at: datetime
+    latest_at: datetime
+    messages: int
+    tokens: int
+    source_tokens: int
+    label: Label
+    fallback: bool
+    from_turn: int
+    until_turn: int | None
+    text: str
+    children: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Expansion:
     """The messages under a summary, or one message, read as they are asked for.
@@ -130,10 +154,11 @@ class Expansion:
 class ContextClient:
     """Looks at the contexts of sessions, as `SessionClient.context`."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, sight: Sight) -> None:
         self._settings = settings
         self._store = store
-        self._level = settings.gateway.level
+        self._sight = sight
+        self._level = sight.level
         self._roster = Roster(settings, store, Toolboxes(settings))
 
     async def tree(self, session_key: str) -> ContextTree:
@@ -142,7 +167,7 @@ class ContextClient:
         Raises:
             NotFound: when there is no such session.
         """
-        SessionKey.parse(session_key)
+        await self._sight.session(session_key)
         drawn = await self._store.context_views.drawn(session_key)
         if drawn is None:
             raise no_session(session_key)
@@ -166,23 +191,56 @@ class ContextClient:
             items=tuple(sorted(items, key=lambda item: item.first_seq)),
         )
 
-    async def expand(self, session_key: str, name: str) -> Expansion:
-        """The messages under the summary `name`, or the message of that id, of any epoch.
+    async def summary(self, session_key: str, name: str) -> ContextSummary:
+        """The summary `name`, of any epoch.
+
+        Raises:
+            NotFound: when the session has none of that id.
+        """
+        SessionKey.parse(session_key)
+        hidden = await self._sight.hides(session_key)
+        found = await self._store.nodes.summary(session_key, name)
+        if found is None or hidden:
+            raise _no_node(session_key, name)
+        children = await self._store.nodes.children(session_key, name)
+        fields = set(ContextSummary.model_fields) - {"text", "children"}
+        shown = can_flow(found.label, self._level)
+        return ContextSummary(
+            **found.model_dump(include=fields),
+            text=found.text if shown else ABOVE.format(found.label),
+            children=tuple(child.id for child in children),
+        )
+
+    async def search(self, session_key: str, query: str, *, limit: int = 10) -> ContextFound:
+        """Messages and summaries of the epoch a session is in that match, in turns, each best
+        first; none above the caller's level.
+
+        Raises:
+            NotFound: when there is no such session.
+            InvalidArgument: for a query that asks nothing.
+        """
+        await self._sight.session(session_key)
+        epoch = await self._store.nodes.epoch(session_key)
+        return await self._store.context_search.find(
+            session_key, epoch or 0, question(query), self._level, limit=limit
+        )
+
+    async def expand(self, session_key: str, name: str, *, after: int = 0) -> Expansion:
+        """The messages under the summary `name`, or the message of that id, of any epoch; those
+        behind the sequence number `after`.
 
         Raises:
             NotFound: when the session has neither.
         """
         SessionKey.parse(session_key)
+        hidden = await self._sight.hides(session_key)
         summary = await self._store.nodes.summary(session_key, name)
-        if summary is not None:
-            return Expansion(name, summary.messages, self._below(summary))
+        if summary is not None and not hidden:
+            return Expansion(name, summary.messages, self._below(summary, after))
         message = await self._store.transcript.message(session_key, name)
-        if message is None:
-            raise NotFound(
-                f"There is no summary or message {name[:80]!r} in {session_key}.",
-                f"`perdure context {session_key}` shows the summaries.",
-            )
-        return Expansion(name, 1, self._each([message]))
+        if message is None or hidden:
+            raise _no_node(session_key, name)
+        return Expansion(name, 1, self._each([message] if message.seq > after else []))
 
     async def at(self, session_key: str, turn: int) -> SeenContext:
         """What the model was given at a turn.
@@ -190,10 +248,7 @@ class ContextClient:
         Raises:
             NotFound: when there is no such session, or no such turn in it.
         """
-        SessionKey.parse(session_key)
-        row = await self._store.sessions.get(session_key)
-        if row is None:
-            raise no_session(session_key)
+        row = await self._sight.session(session_key)
         budget = await self._budget(session_key, row.agent)
         room = _EVERYTHING if budget is None else budget
         saw = await self._store.context_views.saw(session_key, turn, room)
@@ -234,9 +289,10 @@ class ContextClient:
             ),
         )
 
-    async def _below(self, summary: Summary) -> AsyncIterator[HistoryMessage]:
+    async def _below(self, summary: Summary, after: int) -> AsyncIterator[HistoryMessage]:
+        first = max(summary.first_seq, after + 1)
         pages = self._store.nodes.messages(
-            summary.session_key, summary.epoch, summary.first_seq, summary.last_seq
+            summary.session_key, summary.epoch, first, summary.last_seq
         )
         async for page in pages:
             for message in page:
@@ -273,6 +329,13 @@ class ContextClient:
 
 #: Room for any history, where nobody says how much there is.
 _EVERYTHING = 1_000_000_000
+
+
+def _no_node(session_key: str, name: str) -> NotFound:
+    return NotFound(
+        f"There is no summary or message {name[:80]!r} in {session_key}.",
+        f"`perdure context {session_key}` shows the summaries.",
+    )
 
 
 def _told(message: Message) -> HistoryMessage:

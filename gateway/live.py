@@ -32,11 +32,13 @@ from gateway.live_items import (
     TurnEnded,
     TurnStarted,
 )
+from gateway.sight import Sight, no_session
 from perdure.domain.messages import ToolCall
 from perdure.domain.states import TURN_ENDS, EventKind, ToolStatus
 from perdure.store import Store
 from perdure.store.deltas import LEASE, Delta
 from perdure.store.outbox import Event
+from perdure.store.transcript import HistoryMessage
 
 __all__ = [
     "POLL",
@@ -91,14 +93,23 @@ class LiveSession:
     Endless: leave the loop when you have seen what you wanted. `anext` may be cancelled and called
     again without losing an item. While a turn runs, workers are asked to stream its text.
 
+    Raises:
+        NotFound: when the session is not there for the caller, or goes out of their sight.
+
     Args:
         store: where the session's words are kept.
         session_key: it may not exist yet.
         after: a cursor: the id of an outbox event, or the `cursor` of an item.
+        sight: whose; nothing above what they may be told is told. Without one it is a person's at
+            this machine.
     """
 
-    def __init__(self, store: Store, session_key: str, *, after: int) -> None:
+    def __init__(
+        self, store: Store, session_key: str, *, after: int, sight: Sight | None = None
+    ) -> None:
         self._store = store
+        self._sight = sight
+        self._silent = False
         self._key = session_key
         self._after = self._cursor = after
         self._listener = f"live_{ULID()}"
@@ -113,6 +124,8 @@ class LiveSession:
         self._begun: dict[tuple[int | None, int | None, int], datetime] = {}
 
     async def __aenter__(self) -> Self:
+        if self._sight is not None and await self._sight.hides(self._key):
+            raise no_session(self._key)
         self._pump = asyncio.create_task(self._follow(), name=f"live {self._key}")
         return self
 
@@ -139,6 +152,8 @@ class LiveSession:
         try:
             async with aclosing(self._store.outbox.follow(self._key, self._after)) as events:
                 async for event in events:
+                    if self._sight is not None and await self._sight.lost_with(event):
+                        raise no_session(self._key)
                     self._events.put_nowait(event)
         except Exception as error:
             self._events.put_nowait(error)
@@ -192,6 +207,7 @@ class LiveSession:
             case EventKind.TURN_STARTED:
                 return [TurnStarted(**here, message_id=payload["message_id"])]
             case EventKind.STEP_STARTED:
+                await self._listen_to_step()
                 return self._speaking(turn, step, payload["attempt"])
             case EventKind.STEP_RETRYING:
                 told = {name: payload[name] for name in ("attempt", "delay", "reason")}
@@ -230,6 +246,19 @@ class LiveSession:
                 return await self._turn_ended(turn, payload["message_id"])
         return []
 
+    async def _listen_to_step(self) -> None:
+        """Whether the words of a step may be told as they come: the label of its session, which
+        they have, was raised before it began."""
+        if self._sight is not None:
+            row = await self._store.sessions.get(self._key)
+            self._silent = row is not None and not self._sight.reads(row.label)
+
+    async def _message(self, message_id: str) -> HistoryMessage | None:
+        message = await self._store.transcript.message(self._key, message_id)
+        if message is None or self._sight is None:
+            return message
+        return self._sight.readable_message(message)
+
     def _speaking(self, turn: int, step: int, attempt: int) -> list[LiveItem]:
         speech = self._speech
         if speech is None or not speech.is_at(turn, step):
@@ -256,12 +285,12 @@ class LiveSession:
             if speech.text:
                 self._ready.append(Restart(**here))
             speech.generation, speech.text = delta.generation, ""
-        if delta.generation == speech.generation:
+        if delta.generation == speech.generation and not self._silent:
             speech.text += delta.text
             self._ready.append(TextDelta(**here, text=delta.text))
 
     async def _committed(self, turn: int, step: int, message_id: str) -> list[LiveItem]:
-        message = await self._store.transcript.message(self._key, message_id)
+        message = await self._message(message_id)
         text = message.text if message else ""
         calls = message.tool_calls if message else ()
         self._calls = {(turn, step, number): call for number, call in enumerate(calls)}
@@ -275,7 +304,7 @@ class LiveSession:
             items.append(Restart(**here))
             told = ""
         if text != told:
-            items.append(TextDelta(**here, text=text[len(told) :]))
+            items.append(TextDelta(**here, text=text[len(told) :], committed=True))
         return items
 
     async def _tool_ended(self, event: Event) -> ToolEnded:
@@ -284,7 +313,7 @@ class LiveSession:
         begun = self._begun.get((turn, step, call))
         error = None
         if status is not ToolStatus.OK:
-            result = await self._store.transcript.message(self._key, f"res_{turn}_{step}_{call}")
+            result = await self._message(f"res_{turn}_{step}_{call}")
             error = _reason(result.text) if result else None
         return ToolEnded(
             cursor=0,
@@ -300,6 +329,8 @@ class LiveSession:
     async def _turn_ended(self, turn: int, message_id: str) -> list[LiveItem]:
         result = await self._store.transcript.turn_of(self._key, message_id)
         assert result is not None, "the event that ends a turn is committed with it"
+        if self._sight is not None:
+            result = await self._sight.readable(result)
         items: list[LiveItem] = []
         speech, self._speech = self._speech, None
         if speech is not None and speech.text:

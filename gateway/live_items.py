@@ -33,11 +33,13 @@ class TurnStarted(_Item):
 
 
 class TextDelta(_Item):
-    """More text of a step."""
+    """More text of a step. `committed`: the rest of it, which nobody has judged as an answer unless
+    the turn ends with it; what was streamed before was let out piece by piece."""
 
     type: Literal["text_delta"] = "text_delta"
     step: int
     text: str
+    committed: bool = False
 
 
 class Restart(_Item):

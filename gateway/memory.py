@@ -1,19 +1,21 @@
 """Memory as people work with it: looked at, stored, pinned, forgotten, carried elsewhere.
 
-Invariant: people see and store up to `gateway.level`, as they read answers up to it.
+Invariant: people see and store up to their level, as they read answers up to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 from pydantic import ValidationError
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 
+from gateway.bounds import DEFAULT_TENANT, Bounds
 from perdure.config import Settings
-from perdure.domain.errors import Denied, InvalidArgument, PerdureError, Unavailable
+from perdure.domain.errors import InvalidArgument, PerdureError, Unavailable
 from perdure.domain.labels import Label, can_flow
 from perdure.domain.memory import (
     MemoryEntry,
@@ -30,9 +32,6 @@ from perdure.domain.memory import (
 )
 from perdure.domain.messages import Frozen
 from perdure.memory import Memory
-
-#: The tenant of whoever names none.
-DEFAULT_TENANT = "default"
 
 
 class RefusedLine(Frozen):
@@ -53,16 +52,25 @@ class Imported(Frozen):
 class MemoryClient:
     """The memory of one installation, for people."""
 
-    def __init__(self, settings: Settings, temporal: Callable[[], Client] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        memory: Memory,
+        bounds: Bounds,
+        temporal: Callable[[], Client] | None = None,
+    ) -> None:
         self._settings = settings
         self._temporal = temporal
-        self._memory = Memory.at(settings.memory, settings.home)
+        self._memory = memory
+        self._bounds = bounds
 
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: Settings) -> AsyncIterator[MemoryClient]:
         """A client that needs no cluster, closed when the block ends."""
-        client = cls(settings)
+        client = cls(
+            settings, Memory.at(settings.memory, settings.home), Bounds(settings.gateway.level)
+        )
         try:
             yield client
         finally:
@@ -72,11 +80,14 @@ class MemoryClient:
         """Finish what was begun."""
         await self._memory.close()
 
-    def view(self, tenant: str = DEFAULT_TENANT, **only: object) -> View:
-        """What people see of a tenant's memory, narrowed by the fields of `View`."""
-        return View.model_validate(
-            {"tenant": tenant, "label": self._settings.gateway.level, **only}
-        )
+    def view(self, tenant: str | None = None, **only: object) -> View:
+        """What people see of a tenant's memory, narrowed by the fields of `View`; without a tenant
+        the caller's own.
+
+        Raises:
+            Denied: when they may not ask for that tenant, as in everything that takes a view.
+        """
+        return self._bounds.view(tenant, **only)
 
     def agent(self, name: str | None) -> str:
         """The agent of that name, or the default agent.
@@ -89,7 +100,7 @@ class MemoryClient:
 
     async def search(self, view: View, query: str, *, limit: int = 10) -> MemoryResults:
         """See `Memory.search`."""
-        return await self._memory.search(view, query, limit)
+        return await self._memory.search(self._bounds.narrowed(view), query, limit)
 
     async def get(self, view: View, path: str) -> MemoryEntry:
         """The entry at a path or of an id.
@@ -97,30 +108,36 @@ class MemoryClient:
         Raises:
             NotFound: when there is none, or none at this level.
         """
-        return await self._memory.get(view, path)
+        return await self._memory.get(self._bounds.narrowed(view), path)
 
     async def store(self, new: NewEntry) -> Stored:
         """Remember something.
 
         Raises:
-            Denied: it is a secret, or above `gateway.level`.
+            Denied: it is a secret, or the caller may not have that remembered.
             InvalidArgument, LimitExceeded: it cannot be stored.
         """
-        if not can_flow(new.label, self._settings.gateway.level):
-            raise Denied(
-                f"The label {new.label} is above gateway.level, {self._settings.gateway.level}."
-            )
+        self._bounds.check_entry(new)
         (stored,) = await self._memory.store(new)
         return stored
 
     async def browse(
-        self, view: View, *, offset: int = 0, limit: int = 20, sort: Sort = Sort.NEWEST
+        self,
+        view: View,
+        *,
+        offset: int = 0,
+        limit: int = 20,
+        sort: Sort = Sort.NEWEST,
+        after: tuple[datetime, str] | None = None,
     ) -> MemoryPage:
-        """A page of entries, superseded ones among them."""
-        return await self._memory.browse(view, offset=offset, limit=limit, sort=sort)
+        """A page of entries, superseded ones among them. With `after`, an entry's time and id, it
+        begins after that entry."""
+        view = self._bounds.narrowed(view)
+        return await self._memory.browse(view, offset=offset, limit=limit, sort=sort, after=after)
 
     async def pin(self, view: View, ids: Sequence[str], *, pinned: bool = True) -> tuple[str, ...]:
         """Pin entries of any level up to the view's, or unpin them; the ids that changed."""
+        view = self._bounds.narrowed(view)
         changed: list[str] = []
         for label in Label:
             if can_flow(label, view.label):
@@ -130,20 +147,25 @@ class MemoryClient:
 
     async def delete(self, view: View, ids: Sequence[str]) -> tuple[str, ...]:
         """Forget entries; the ids that are gone."""
-        return await self._memory.delete(view, ids)
+        return await self._memory.delete(self._bounds.narrowed(view), ids)
 
     async def flush(self, view: View) -> tuple[str, ...]:
         """Forget all that the view shows; the ids that are gone."""
-        return await self._memory.delete(view)
+        return await self._memory.delete(self._bounds.narrowed(view))
 
     async def export(self, view: View) -> AsyncIterator[MemoryEntry]:
         """Every entry, to be stored elsewhere by `load`."""
-        async for entry in self._memory.entries(view):
+        async for entry in self._memory.entries(self._bounds.narrowed(view)):
             yield entry
 
     async def load(self, lines: Iterable[str], *, tenant: str = DEFAULT_TENANT) -> Imported:
         """Store exported entries, one JSON object a line, in `tenant`. Loading twice changes
-        nothing; a line that cannot be stored is told, and the others are stored."""
+        nothing; a line that cannot be stored is told, and the others are stored.
+
+        Raises:
+            Denied: when the caller may not ask for that tenant.
+        """
+        self._bounds.check_tenant(tenant)
         entries: list[tuple[int, MemoryEntry]] = []
         refused: list[RefusedLine] = []
         for number, line in enumerate(lines, 1):
@@ -176,7 +198,7 @@ class MemoryClient:
 
     async def stats(self, view: View) -> MemoryStats:
         """The memory in figures."""
-        return await self._memory.stats(view)
+        return await self._memory.stats(self._bounds.narrowed(view))
 
     # Embedding anew --------------------------------------------------------------------------
 
@@ -186,7 +208,9 @@ class MemoryClient:
 
         Raises:
             Unavailable: when this client only reads.
+            Denied: when the caller may not ask for that tenant, or for all.
         """
+        self._bounds.check_tenant(tenant)
         if self._temporal is None:
             raise Unavailable("This client has no cluster.", "Connect it, or embed here.")
         workflow_id = f"perdure-reindex/{self._settings.temporal.queue}/{tenant or 'all'}"
@@ -201,7 +225,12 @@ class MemoryClient:
         return workflow_id
 
     async def reindex_here(self, tenant: str | None, progress: Callable[[Reindexed], None]) -> None:
-        """Embed in this process instead. Cut off, it goes on where it stood."""
+        """Embed in this process instead. Cut off, it goes on where it stood.
+
+        Raises:
+            Denied: as `reindex` does.
+        """
+        self._bounds.check_tenant(tenant)
         for one in [tenant] if tenant else await self._memory.tenants():
             await self._memory.reindex(one, progress)
 

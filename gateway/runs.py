@@ -1,6 +1,6 @@
 """Runs for people: seen, steered and stopped from outside their sessions.
 
-Invariant: what is above `gateway.level` is not shown here and cannot be touched from here; the
+Invariant: what is above the caller's level is not shown here and cannot be touched from here; the
 answer is the one for a run that is not there.
 """
 
@@ -17,6 +17,7 @@ from ulid import ULID
 
 from activities.post import Post
 from activities.steering import Steering, SteerResult
+from gateway.sight import Sight, no_session
 from perdure.config import Settings
 from perdure.delegation.results import RunResult
 from perdure.domain.envelopes import Envelope, Sender
@@ -26,8 +27,9 @@ from perdure.domain.messages import Frozen
 from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
 from perdure.domain.states import EventKind
 from perdure.store import Store
+from perdure.store.marks import Mark
 from perdure.store.run_trees import Forest
-from perdure.store.run_views import PAGE, RunList
+from perdure.store.run_views import PAGE, RunList, RunView
 from perdure.store.runs import Run
 from perdure.workspace import Workspace
 
@@ -48,10 +50,13 @@ class KilledRun(Frozen):
 class RunClient:
     """Looks after the runs of all sessions, as `SessionClient.runs`."""
 
-    def __init__(self, settings: Settings, store: Store, temporal: Callable[[], Client]) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, temporal: Callable[[], Client], sight: Sight
+    ) -> None:
         self._settings = settings
         self._store = store
         self._temporal = temporal
+        self._sight = sight
 
     async def list(
         self,
@@ -60,6 +65,7 @@ class RunClient:
         recent_minutes: float | None = None,
         limit: int = PAGE,
         offset: int = 0,
+        after: str | None = None,
     ) -> RunList:
         """The runs below a session, or of all sessions, each after the run that spawned it.
 
@@ -68,6 +74,7 @@ class RunClient:
             recent_minutes: leaves out those that ended longer ago.
             limit: up to 200.
             offset: runs to leave out at the beginning.
+            after: the run after which the page begins.
 
         Raises:
             InvalidArgument: for a limit or an offset out of range.
@@ -77,13 +84,28 @@ class RunClient:
                 f"limit {limit}, offset {offset} are out of range.",
                 f"limit is 1 to {PAGE}, offset 0 or more.",
             )
+        if session_key is not None and await self._sight.hides(session_key):
+            return RunList(runs=(), total=0)
         return await self._store.run_views.below(
             session_key,
             recent_minutes=recent_minutes,
-            level=self._settings.gateway.level,
+            level=self._sight.level,
+            reader=self._sight.reader,
             limit=limit,
             offset=offset,
+            after=after,
         )
+
+    async def get(self, run_id: str) -> RunView:
+        """A run, how far it is, and what it last did.
+
+        Raises:
+            NotFound: when there is no such run.
+        """
+        found = await self._store.run_views.view(run_id, self._sight.reader)
+        if found is None:
+            raise _no_run(run_id)
+        return found
 
     async def tree(
         self,
@@ -92,6 +114,7 @@ class RunClient:
         recent_minutes: float | None = None,
         limit: int = 50,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> Forest:
         """A session and all runs below it; for None, all sessions that work or have runs.
 
@@ -100,6 +123,7 @@ class RunClient:
             recent_minutes: leaves out runs that ended longer ago.
             limit: sessions of one page.
             offset: sessions to leave out at the beginning.
+            mark: the session after whose time and key the page begins.
 
         Raises:
             NotFound: when there is no such session.
@@ -107,14 +131,14 @@ class RunClient:
         forest = await self._store.run_trees.read(
             session_key,
             recent_minutes=recent_minutes,
-            level=self._settings.gateway.level,
+            level=self._sight.level,
+            reader=self._sight.reader,
             limit=limit,
             offset=offset,
+            mark=mark,
         )
         if session_key is not None and not forest.sessions:
-            raise NotFound(
-                f"There is no session {session_key}.", "`perdure sessions` lists what there is."
-            )
+            raise no_session(session_key)
         return forest
 
     async def trees(
@@ -176,9 +200,11 @@ class RunClient:
             status=status_of(stopped.run.state, stopped.run.end_reason),
         )
 
-    async def steer(self, run_id: str, text: str, *, by: str = "user") -> SteerResult:
+    async def steer(
+        self, run_id: str, text: str, *, by: str = "user", request_id: str | None = None
+    ) -> SteerResult:
         """Have a run take in a message, or end it and begin another with that as its task: as
-        `steer_inject` of its agent says.
+        `steer_inject` of its agent says. The same `request_id` again is the same steering.
 
         Raises:
             NotFound: when there is no such run.
@@ -189,8 +215,9 @@ class RunClient:
         if not text.strip():
             raise InvalidArgument("The message is empty.", "Say what the run should do.")
         run = await self._visible(run_id)
-        message_id = f"steer_{ULID()}"
-        envelope = Envelope(message_id=message_id, sender=Sender(id=by), joins=True)
+        message_id = f"steer_{request_id or ULID()}"
+        sender = self._sight.bounds.sender(Sender(id=by))
+        envelope = Envelope(message_id=message_id, sender=sender, joins=True)
         steering = Steering(self._settings, self._store, self._post)
         with _confirmed("It is steered all the same, and takes it in when it is next woken."):
             return await steering.steer(run, text, envelope, cause=message_id)
@@ -258,12 +285,12 @@ class RunClient:
 
     def _readable(self, run: Run, result: RunResult) -> RunResult:
         """The result of a run, whose level may have risen while it was waited for."""
-        if not can_flow(run.label, self._settings.gateway.level):
+        if not can_flow(run.label, self._sight.level):
             raise _no_run(run.run_id)
         return result
 
     async def _visible(self, run_id: str) -> Run:
-        run = await self._store.run_views.seen(run_id, self._settings.gateway.level)
+        run = await self._store.run_views.seen(run_id, self._sight.reader)
         if run is None:
             raise _no_run(run_id)
         return run

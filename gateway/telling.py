@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from ulid import ULID
 
 from gateway.admission import Admission
+from gateway.sight import Sight
 from perdure.config import Settings
 from perdure.domain.envelopes import Sender, SenderKind
 from perdure.domain.exchanges import (
@@ -38,6 +39,7 @@ from perdure.sending import refusal_entry, terms_of
 from perdure.shapes import ABOVE
 from perdure.store import Store
 from perdure.store.addressing import Unreachable, WriteDown
+from perdure.store.mailbox import Place
 from perdure.store.transcript import TurnResult
 
 #: Waits for the end of the turn of a message, from a cursor of the outbox on.
@@ -52,11 +54,12 @@ class Telling:
         settings: Settings,
         store: Store,
         admission: Admission,
+        sight: Sight,
         await_turn: AwaitTurn,
         mode: Mode,
         seconds: float,
     ) -> None:
-        self._level = settings.gateway.level
+        self._sight = sight
         self._terms = terms_of(settings)
         self._store = store
         self._admission = admission
@@ -69,17 +72,26 @@ class Telling:
         self._usage = Usage()
 
     async def tell(
-        self, sender: str, target: str, text: str, label: Label, max_turns: int
+        self,
+        sender: str,
+        target: str,
+        text: str,
+        label: Label,
+        max_turns: int,
+        message_id: str | None = None,
     ) -> ExchangeResult:
-        """Send `text`, which is `label`, and wait as the mode says.
+        """Send `text`, which is `label`, and wait as the mode says. Of a `message_id` that was
+        taken before, nothing is waited for.
 
         Raises:
             Unreachable, WriteDown, LimitExceeded: nothing was sent.
         """
-        message_id = new_message_id()
-        cursor = await self._send(sender, target, text, label, message_id)
+        message_id = message_id or new_message_id()
+        cursor, taken = await self._send(sender, target, text, label, message_id)
         if self._mode is Mode.FIRE_AND_FORGET:
             return Sent(message_id=message_id)
+        if taken:
+            return Unanswered(status=ExchangeStatus.DELIVERED_NO_REPLY, message_id=message_id)
         self._lines.append(Line(from_session=sender, message_id=message_id, text=text))
         answer = await self._answer(target, message_id, cursor)
         if isinstance(answer, ExchangeStatus):
@@ -90,7 +102,7 @@ class Telling:
             said, _ = without_skip(answer.text)
             message_id = new_message_id()
             try:
-                cursor = await self._send(speaker, listener, said, answer.label, message_id)
+                cursor, _ = await self._send(speaker, listener, said, answer.label, message_id)
             except (Unreachable, WriteDown):
                 over = EndedBy.POLICY
                 break
@@ -105,9 +117,11 @@ class Telling:
 
     async def _send(
         self, sender: str, target: str, text: str, label: Label, message_id: str
-    ) -> int:
-        """Post a message; the outbox as it stood then."""
+    ) -> tuple[int, bool]:
+        """Post a message; the outbox as it stood then, and whether it was taken before."""
         try:
+            if await self._sight.hides(target):
+                raise Unreachable("It is not there for who asks.")
             await self._store.exchanges.check(sender, target, label, self._terms)
         except (Unreachable, WriteDown) as error:
             await self._store.record(refusal_entry(error, sender, target, label, self._mode))
@@ -121,7 +135,7 @@ class Telling:
             Sender(kind=SenderKind.SESSION, id=sender),
             self._exchange,
         )
-        return posted.cursor
+        return posted.cursor, posted.place is Place.TAKEN
 
     async def _answer(
         self, session_key: str, message_id: str, cursor: int
@@ -178,7 +192,7 @@ class Telling:
 
     def _shown(self, answer: TurnResult) -> str:
         """An answer as a person here may read it."""
-        if not can_flow(answer.label, self._level):
+        if not can_flow(answer.label, self._sight.level):
             return ABOVE.format(answer.label)
         return without_skip(answer.text)[0]
 

@@ -67,20 +67,25 @@ class SessionWorkflows:
             await self._temporal().execute_update_with_start_workflow(
                 Session.reset,
                 request_id,
+                id=f"reset_{request_id}",
                 start_workflow_operation=self._start(key, agent),
                 rpc_timeout=RPC_TIMEOUT,
             )
 
         await _persist(call)
 
-    async def interrupt(self, session_key: str) -> int | None:
-        """Interrupt the turn under way; its number, or None."""
+    async def interrupt(self, session_key: str, request_id: str | None = None) -> int | None:
+        """Interrupt the turn under way; its number, or None. A run of the workflow does it once
+        for each `request_id`."""
+        update_id = None if request_id is None else f"interrupt_{request_id}"
 
         handle = self._temporal().get_workflow_handle(workflow_id(session_key))
 
         async def call() -> int | None:
             try:
-                return await handle.execute_update(Session.interrupt, rpc_timeout=RPC_TIMEOUT)
+                return await handle.execute_update(
+                    Session.interrupt, id=update_id, rpc_timeout=RPC_TIMEOUT
+                )
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     return None

@@ -13,6 +13,7 @@ from perdure.domain.errors import Code, Refusal
 EXPECTED = {
     Code.INVALID_ARGUMENT: 2,
     Code.NOT_FOUND: 3,
+    Code.UNAUTHENTICATED: 4,
     Code.DENIED: 4,
     Code.LIMIT_EXCEEDED: 4,
     Code.CONFLICT: 4,

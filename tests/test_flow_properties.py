@@ -36,6 +36,7 @@ from perdure.domain.messages import ToolCall
 from perdure.domain.states import TurnState
 from perdure.domain.steps import OpenSession, SessionReset, StepRequest, ToolOutcome, ToolRequest
 from perdure.guard import Guard
+from perdure.sources import Sources
 from perdure.store import Store
 from perdure.store.audit import verify
 from perdure.store.turns import StepAnswer
@@ -265,7 +266,8 @@ async def opened(home: Path, key: str, approve: list[bool]):  # type: ignore[no-
         post = Post(await Client.connect("127.0.0.1:1", lazy=True), "none")
         courier = Courier(store, settings_.channels, home)
         messaging = Messaging(settings_, store, post)
-        bindings = Bindings(settings_, store, roster, guard, courier, post, messaging)
+        sources = Sources({}, settings_.home)
+        bindings = Bindings(settings_, store, roster, guard, courier, post, messaging, sources)
         tools = ToolCalls(settings_, store, roster, guard, bindings)
         await store.sessions.open(OpenSession(session_key=key, agent="main"))
         decisions = iter([*approve, *[True] * 100])

@@ -13,6 +13,7 @@ from perdure.domain.labels import Label
 from perdure.store import Store
 from perdure.store.clock import now
 from perdure.store.delegation_tables import runs
+from perdure.store.readers import Reader
 from perdure.store.run_trees import RunNode
 from perdure.store.sessions import make_session
 from perdure.store.tables import sessions
@@ -135,5 +136,5 @@ async def test_what_is_above_a_level_is_left_out_with_all_below_it(store: Store)
     await store.database.write(fill)
     forest = await store.run_trees.read(KEY, level=Label.INTERNAL)
     assert names(forest.sessions[0].runs) == {"run_low": {}}
-    assert await store.run_views.seen("run_high", Label.INTERNAL) is None
-    assert await store.run_views.seen("run_high", Label.CONFIDENTIAL) is not None
+    assert await store.run_views.seen("run_high", Reader.gateway(Label.INTERNAL)) is None
+    assert await store.run_views.seen("run_high", Reader.gateway(Label.CONFIDENTIAL)) is not None

@@ -19,11 +19,13 @@ from gateway.cli import (
     audit,
     context,
     demo,
+    encryption,
     listing,
     look,
     manage,
     memory,
     policy,
+    schedules,
     search,
     settings,
     stack,
@@ -54,6 +56,8 @@ for part in (
         demo.app,
     ),
     memory.app,
+    encryption.app,
+    schedules.app,
 ):
     app.add_typer(part)
 

@@ -7,27 +7,73 @@ answered, refusals included.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
+from starlette.types import Receive, Scope, Send
 
 from gateway.client import SessionClient
-from gateway.http import events, messages, service, sessions
+from gateway.http import (
+    approvals,
+    codec,
+    contexts,
+    events,
+    memory,
+    messages,
+    runs,
+    schedules,
+    search,
+    service,
+    sessions,
+    tell,
+)
+from gateway.http.access import routes, scopes_of
+from gateway.http.authentication import Authentication, Gate, Local
+from gateway.http.description import SHAPED, describe
 from gateway.http.guard import BodyLimit, LoopbackOnly, RawPath
-from gateway.http.parts import Gateway
-from gateway.http.problems import PROBLEM_JSON, install
+from gateway.http.openai import chat, responses
+from gateway.http.openai.refusals import of_problem
+from gateway.http.parts import Process
+from gateway.http.problems import install
+from gateway.http.shaping import Shape, shaped
 
-_ABOUT = """Durable sessions with AI agents.
+#: What the gateway serves, in the order of the document.
+_PARTS = (
+    messages,
+    tell,
+    events,
+    sessions,
+    search,
+    runs,
+    approvals,
+    contexts,
+    memory,
+    schedules,
+    service,
+    codec,
+    chat,
+    responses,
+)
 
-Send a message with an `Idempotency-Key` of your own, and it is answered once, whatever crashes.
-Follow a session's events with any EventSource client; it resumes by `Last-Event-ID`.
-Every refusal is a problem detail (RFC 9457) with a `code` and a `hint`."""
+
+#: Clients of these paths, and of those below them, expect refusals in a shape of their own.
+SHAPES: Mapping[str, Shape] = dict.fromkeys(SHAPED, of_problem)
+
+
+class _App(FastAPI):
+    """FastAPI, whose refusals take the shape of their path, those of its guards included."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await super().__call__(scope, receive, shaped(scope, send, SHAPES))
 
 
 def create_app(
-    client: SessionClient, *, hosts: Collection[str], stopping: asyncio.Event
+    client: SessionClient,
+    *,
+    hosts: Collection[str],
+    stopping: asyncio.Event,
+    gate: Gate | None = None,
 ) -> FastAPI:
     """The gateway as an ASGI application.
 
@@ -35,32 +81,37 @@ def create_app(
         client: what it serves; it stays the caller's to close.
         hosts: the names it may be called by, as they stand in a Host header, without port.
         stopping: set it to end every wait and every event stream.
+        gate: who says who asks; by default, whoever asks is at this machine.
     """
     # The usual pages at /docs load scripts from elsewhere, into an origin that is trusted here.
-    app = FastAPI(title="Perdure", version="1", docs_url=None, redoc_url=None)
+    app = _App(title="Perdure", version="1", docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
-    app.state.gateway = Gateway(client, stopping)
-    for part in (messages, events, sessions, service):
+    app.state.process = Process(client, stopping)
+    app.state.codec = codec.codec_of(client.settings)
+    for part in _PARTS:
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
     install(app)
     # The last one added is asked first.
     app.add_middleware(RawPath)
     app.add_middleware(BodyLimit, limits=client.settings.limits)
+    gate = gate or Local(client.settings.gateway.level)
+    app.add_middleware(Authentication, gate=gate, is_open=lambda path: _is_open(app, path))
     app.add_middleware(LoopbackOnly, hosts=hosts)
-    app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
+    app.add_middleware(codec.UiOrigins, origins=client.settings.temporal.encryption.ui_origins)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 
 
-def _describe(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document. FastAPI would call problems plain JSON."""
+def _is_open(app: FastAPI, path: str) -> bool:
+    """Whether a path is there for those who send no key."""
+    if path == app.openapi_url:
+        return True
+    return any(
+        scopes_of(route) == frozenset() and route.path_regex.match(path) for route in routes(app)
+    )
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=_ABOUT, routes=app.routes
-        )
-        for path in document["paths"].values():
-            for operation in path.values():
-                for status, response in operation["responses"].items():
-                    if int(status) >= 400:
-                        response["content"] = {PROBLEM_JSON: response["content"].popitem()[1]}
-        app.openapi_schema = document
+        app.openapi_schema = describe(app)
     return app.openapi_schema

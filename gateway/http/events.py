@@ -16,12 +16,16 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header, Query, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
+from starlette.types import Scope as Connection
 
+from gateway.client import SessionClient
+from gateway.http.access import needs
 from gateway.http.parts import KeyInPath, TheGateway, problems
-from perdure.domain.errors import Conflict, InvalidArgument
+from perdure.domain.access import Scope
+from perdure.domain.errors import Conflict, InvalidArgument, NotFound
 from perdure.domain.messages import Frozen
-from perdure.store.outbox import Event, Outbox
+from perdure.store.outbox import Event
 
 router = APIRouter(prefix="/v1/sessions/{key}", tags=["events"])
 
@@ -51,7 +55,7 @@ _EXAMPLE = (
 class End(Frozen):
     """The last thing a listener hears, as the event `end`; its last id stays good."""
 
-    reason: Literal["stopping", "slow", "unavailable"]
+    reason: Literal["stopping", "slow", "unavailable", "gone"]
     message: str
 
 
@@ -67,6 +71,7 @@ class End(Frozen):
         },
         **problems(400, 404, 409),
     },
+    dependencies=[needs(Scope.CHAT, Scope.READ)],
 )
 async def follow_events(
     key: KeyInPath,
@@ -95,7 +100,7 @@ async def follow_events(
             f"The cursor {cursor} is ahead of the newest event, {newest}.",
             "It belongs to another store. Begin again without it.",
         )
-    listener = _Listener(outbox, key, cursor, gateway.stopping)
+    listener = _Listener(gateway.client, key, cursor, gateway.stopping)
     return _EventStream(
         listener.stream(),
         ping=HEARTBEAT,
@@ -106,7 +111,7 @@ async def follow_events(
 
 
 class _EventStream(EventSourceResponse):
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         except SendTimeoutError:
@@ -117,8 +122,11 @@ class _EventStream(EventSourceResponse):
 class _Listener:
     """One connection: a queue between the store's tail and a socket of any speed."""
 
-    def __init__(self, outbox: Outbox, key: str, cursor: int, stopping: asyncio.Event) -> None:
-        self._outbox = outbox
+    def __init__(
+        self, client: SessionClient, key: str, cursor: int, stopping: asyncio.Event
+    ) -> None:
+        self._client = client
+        self._outbox = client.store.outbox
         self._key = key
         self._cursor = cursor
         self._stopping = stopping
@@ -150,6 +158,9 @@ class _Listener:
                 await self._fill()
             _log.warning("dropping a listener %d events behind", self._queue.qsize())
             self._end("slow", f"{BACKLOG} events were not taken within {PATIENCE:g} s.")
+        except NotFound:
+            # It has risen above what this listener may be told.
+            self._end("gone", "The session is not there any more.")
         except Exception:
             # Whatever broke it, the listener must be told: a silent stream looks like rest.
             _log.exception("the tail of a listener broke")
@@ -168,24 +179,30 @@ class _Listener:
             self._key, self._cursor, BACKLOG - self._queue.qsize()
         ):
             for event in page:
-                self._queue.put_nowait(event)
-            self._cursor = page[-1].id
+                await self._tell(event)
             if self._queue.qsize() >= BACKLOG:
                 return
         # The tail is shared by all: it is not to go back for one who comes from long ago.
         self._cursor = max(self._cursor, newest)
         async with aclosing(self._outbox.follow(self._key, self._cursor)) as events:
             async for event in events:
-                self._queue.put_nowait(event)
-                self._cursor = event.id
+                await self._tell(event)
                 if self._queue.qsize() >= BACKLOG:
                     return
+
+    async def _tell(self, event: Event) -> None:
+        if await self._client.loses(event):
+            raise NotFound("The session is not there any more.")
+        self._queue.put_nowait(event)
+        self._cursor = event.id
 
     async def _end_when_stopping(self) -> None:
         await self._stopping.wait()
         self._end("stopping", "The gateway is stopping.")
 
-    def _end(self, reason: Literal["stopping", "slow", "unavailable"], message: str) -> None:
+    def _end(
+        self, reason: Literal["stopping", "slow", "unavailable", "gone"], message: str
+    ) -> None:
         self._queue.put_nowait(End(reason=reason, message=f"{message} Come back with the last id."))
 
 

@@ -12,6 +12,8 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.http import parts
+from gateway.http.access import needs
+from gateway.http.paging import AtSeq, Cursor, Offset, link_next, read, written
 from gateway.http.parts import (
     LONGEST_WAIT,
     Gateway,
@@ -24,19 +26,17 @@ from gateway.http.parts import (
     while_wanted,
 )
 from gateway.http.problems import refused
-from gateway.reading import turn_for_people
+from gateway.http.tags import Tagged
+from perdure.domain.access import Scope
 from perdure.domain.envelopes import Ticket
-from perdure.domain.errors import LimitExceeded, NotFound, TimedOut, Unavailable
+from perdure.domain.errors import LimitExceeded, TimedOut, Unavailable
 from perdure.domain.ids import check_message_id, new_message_id
 from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
 from perdure.store.transcript import HistoryPage, TurnResult
 
-router = APIRouter(prefix="/v1/sessions/{key}", tags=["messages"])
-
-#: SQLite and PostgreSQL count in 64 bits; nobody pages so far.
-LAST_OFFSET = 2**53
+router = APIRouter(prefix="/v1/sessions/{key}", tags=["messages"], route_class=Tagged)
 
 
 class NewMessage(BaseModel):
@@ -55,9 +55,14 @@ class NewMessage(BaseModel):
     text: str = Field(description="Up to `limits.message_bytes` bytes of UTF-8.")
     agent: str | None = Field(None, description="Who answers, in a new session.")
     label: Label = Field(Label.PUBLIC, description="The level of what the text tells.")
-    wait: bool = Field(False, description="Whether to wait for the end of the turn.")
+    wait: bool = Field(False, strict=True, description="Whether to wait for the end of the turn.")
     timeout: float = Field(
-        60, ge=0, le=LONGEST_WAIT, allow_inf_nan=False, description="The longest wait, in seconds."
+        60,
+        ge=0,
+        le=LONGEST_WAIT,
+        allow_inf_nan=False,
+        strict=True,
+        description="The longest wait, in seconds.",
     )
 
 
@@ -75,6 +80,13 @@ class Admission(Frozen):
     status: Literal["admitted", "delivered_no_reply"]
 
 
+class MessagePage(HistoryPage):
+    """A page of a transcript: the newest page first, each page in order. `next` is the page of
+    what was said before, null on the last one."""
+
+    next: str | None = None
+
+
 _ACCEPTED: dict[int | str, dict[str, Any]] = {
     200: {"model": TurnResult, "description": "The turn has ended; `state` tells how."},
     202: {
@@ -89,7 +101,8 @@ _ACCEPTED: dict[int | str, dict[str, Any]] = {
     "/messages",
     status_code=202,
     response_class=Response,
-    responses={**_ACCEPTED, **problems(400, 403, 409, 413, 415, 429)},
+    responses={**_ACCEPTED, **problems(400, 403, 404, 409, 429)},
+    dependencies=[needs(Scope.CHAT)],
 )
 async def send_message(
     key: KeyInPath,
@@ -131,15 +144,23 @@ async def send_message(
     return _admitted(ticket, "admitted")
 
 
-@router.get("/messages", responses=problems(400, 404))
+@router.get("/messages", responses=problems(400, 404), dependencies=[needs(Scope.READ)])
 async def read_history(
     key: KeyInPath,
     gateway: TheGateway,
+    request: Request,
+    response: Response,
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
-    offset: Annotated[int, Query(ge=0, le=LAST_OFFSET)] = 0,
-) -> HistoryPage:
+    offset: Offset = 0,
+    cursor: Cursor = None,
+) -> MessagePage:
     """A page of the transcript: the newest page first, each page in order."""
-    return await gateway.client.history(key, limit=limit, offset=offset)
+    place = read(cursor, AtSeq, "messages", offset)
+    found = await gateway.client.history(
+        key, limit=limit, offset=offset, before=place.seq if place else None
+    )
+    cursor = written(AtSeq(of="messages", seq=found.messages[0].seq)) if found.has_more else None
+    return MessagePage(**found.model_dump(), next=link_next(request, response, cursor))
 
 
 @router.get(
@@ -150,6 +171,7 @@ async def read_history(
         202: {"model": Admission, "description": "The message still waits for its turn."},
         **problems(400, 404),
     },
+    dependencies=[needs(Scope.CHAT, Scope.READ)],
 )
 async def read_turn(
     key: KeyInPath,
@@ -169,9 +191,9 @@ async def read_turn(
     """What the turn that answers a message came to so far."""
     SessionKey.parse(key)
     check_message_id(message_id)
-    await _so_far(gateway, key, message_id)
+    await gateway.client.turn(key, message_id)
     result = await _answer(gateway, request, key, message_id, timeout) if timeout else None
-    result = result or await _so_far(gateway, key, message_id)
+    result = result or await gateway.client.turn(key, message_id)
     if result is None:
         waiting = Ticket(message_id=message_id, session_key=key, duplicate=True)
         return _admitted(waiting, "delivered_no_reply")
@@ -187,25 +209,6 @@ async def _answer(
         return await while_wanted(work, gateway.stopping, caller=request)
     except (TimedOut, Unavailable):
         return None
-
-
-async def _so_far(gateway: Gateway, key: str, message_id: str) -> TurnResult | None:
-    """The turn of a message, None while the message waits.
-
-    Raises:
-        NotFound: when it neither waits nor has a turn.
-    """
-    store = gateway.client.store
-    # In this order: a message goes from the mailbox into its turn and never back.
-    waits = await store.mailbox.holds(key, message_id)
-    level = gateway.client.settings.gateway.level
-    result = await turn_for_people(store, level, key, message_id)
-    if result is None and not waits:
-        raise NotFound(
-            "The session has no message of this id.",
-            "It was never sent, or a reset discarded it before its turn.",
-        )
-    return result
 
 
 def _admitted(ticket: Ticket, status: Literal["admitted", "delivered_no_reply"]) -> Response:

@@ -13,12 +13,21 @@ from urllib.parse import quote, unquote
 
 from fastapi import Depends, Path, Request, Response
 from pydantic import BaseModel
+from starlette.types import Scope
 
 from gateway.client import SessionClient
+from gateway.http.access import caller_of
 from gateway.http.problems import Problem
+from perdure.domain.access import Caller
 from perdure.domain.errors import Unavailable
 
 Result = TypeVar("Result")
+
+#: How a session key may be spelt; `perdure.domain.keys` has the last word.
+KEY_PATTERN = (
+    "^[A-Za-z0-9_.+/=,!-]{1,60}:[A-Za-z0-9_.+/=,!-]{1,60}"
+    "(~(peer|channel|thread)~[A-Za-z0-9_.+/=,!-]{1,60})?$"
+)
 
 #: Seconds until Temporal and a worker must have confirmed what was asked of them. A worker that
 #: died is back by then.
@@ -28,17 +37,46 @@ LONGEST_WAIT = 86_400
 
 
 @dataclass(frozen=True)
-class Gateway:
-    """What every endpoint works with. `stopping` is set when the process is to end."""
+class Process:
+    """What a gateway process has, for what it does in its own name; `stopping` is set when it is
+    to end. It is not for what a request asks: that is done on behalf of its caller."""
 
     client: SessionClient
     stopping: asyncio.Event
 
 
+@dataclass(frozen=True)
+class Gateway:
+    """What an endpoint works with: a client on behalf of who asks."""
+
+    client: SessionClient
+    caller: Caller
+    stopping: asyncio.Event
+
+
+def process_of(connection: Scope) -> Process:
+    """The process that serves the request of an ASGI scope."""
+    process = connection["app"].state.process
+    assert isinstance(process, Process)
+    return process
+
+
+def gateway_of(connection: Scope) -> Gateway:
+    """What the request of an ASGI scope is answered with.
+
+    Raises:
+        Unauthenticated: when nobody said who asks.
+    """
+    process, caller = process_of(connection), caller_of(connection)
+    return Gateway(process.client.on_behalf_of(caller), caller, process.stopping)
+
+
+async def _process(request: Request) -> Process:
+    return process_of(request.scope)
+
+
 async def _gateway(request: Request) -> Gateway:
-    gateway = request.app.state.gateway
-    assert isinstance(gateway, Gateway)
-    return gateway
+    return gateway_of(request.scope)
 
 
 async def _session_key(
@@ -47,6 +85,7 @@ async def _session_key(
         Path(
             description="`tenant:user[~marker~value]…`; a `/` in it is written `%2F`.",
             examples=["default:bob~thread~42"],
+            json_schema_extra={"pattern": KEY_PATTERN},
         ),
     ],
 ) -> str:
@@ -62,6 +101,7 @@ async def _message_id(
 
 
 TheGateway = Annotated[Gateway, Depends(_gateway)]
+TheProcess = Annotated[Process, Depends(_process)]
 KeyInPath = Annotated[str, Depends(_session_key)]
 MessageIdInPath = Annotated[str, Depends(_message_id)]
 
@@ -77,7 +117,8 @@ def shown(body: BaseModel, status: int = 200, headers: dict[str, str] | None = N
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The documentation of an endpoint's refusals."""
+    """The documentation of an endpoint's refusals; of those that any endpoint has, see
+    `gateway.http.access`."""
     return {status: {"model": Problem} for status in (*statuses, 422, 503)}
 
 

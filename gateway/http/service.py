@@ -14,13 +14,16 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from gateway.http.parts import TheGateway
+from gateway.http.access import needs, open_to_all
+from gateway.http.parts import TheGateway, TheProcess
 from gateway.http.problems import Problem
+from gateway.http.tags import Tagged
+from perdure.domain.access import Scope
 from perdure.domain.errors import Unavailable
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
 
-router = APIRouter(tags=["service"])
+router = APIRouter(tags=["service"], route_class=Tagged)
 
 #: Seconds for a part to answer; in health it takes milliseconds.
 _PATIENCE = 3.0
@@ -56,16 +59,16 @@ class AgentList(Frozen):
     agents: tuple[Agent, ...]
 
 
-@router.get("/healthz")
+@router.get("/healthz", dependencies=[open_to_all()])
 async def alive() -> Alive:
     """Whether the process answers; it asks nobody else."""
     return Alive()
 
 
-@router.get("/readyz", responses={503: {"model": Problem}})
-async def ready(gateway: TheGateway) -> Ready:
+@router.get("/readyz", responses={503: {"model": Problem}}, dependencies=[open_to_all()])
+async def ready(process: TheProcess) -> Ready:
     """Whether the store and Temporal answer."""
-    client = gateway.client
+    client = process.client
     health = client.temporal.service_client.check_health(timeout=timedelta(seconds=_PATIENCE))
     store, temporal = await asyncio.gather(
         _answers("store", client.store.outbox.newest_id()), _answers("Temporal", health)
@@ -76,7 +79,7 @@ async def ready(gateway: TheGateway) -> Ready:
     return Ready()
 
 
-@router.get("/v1/agents")
+@router.get("/v1/agents", dependencies=[needs(Scope.CHAT, Scope.READ)])
 async def list_agents(gateway: TheGateway) -> AgentList:
     """The configured agents, by name."""
     settings = gateway.client.settings

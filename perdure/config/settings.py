@@ -24,6 +24,7 @@ from pydantic import (
 from perdure.audit import AuditFiles
 from perdure.channels import ChannelName, ChannelSettings
 from perdure.config.context import ContextSettings
+from perdure.config.encryption import EncryptionSettings
 from perdure.config.memory import MemorySettings
 from perdure.config.policies import (
     LabelWord,
@@ -33,10 +34,12 @@ from perdure.config.policies import (
     Word,
     WorkspaceSettings,
 )
+from perdure.config.sources import ServerName, SourceSettings
 from perdure.domain.errors import InvalidArgument, NotFound
 from perdure.domain.keys import Marker, SessionKey
 from perdure.domain.labels import Label, can_flow
 from perdure.domain.limits import Limits
+from perdure.domain.sources import read_reference
 
 DEFAULT_AGENT = "main"
 
@@ -147,6 +150,7 @@ class TemporalSettings(_Table):
     namespace: Word = "default"
     #: The task queue that workers listen on.
     queue: Word = "perdure"
+    encryption: EncryptionSettings = EncryptionSettings()
 
     @field_validator("address")
     @classmethod
@@ -211,6 +215,7 @@ class Settings(_Table):
     models: dict[Word, ModelSettings] = {}
     audit: AuditSettings = AuditSettings()
     delegation: DelegationSettings = DelegationSettings()
+    mcp: dict[ServerName, SourceSettings] = Field({}, validate_default=True)
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -221,6 +226,19 @@ class Settings(_Table):
         agents = info.data.get("agents", (info.context or {}).get("agents"))
         if isinstance(agents, dict) and value not in agents:
             raise ValueError(f"must be a configured agent: {', '.join(agents)}")
+        return value
+
+    @field_validator("mcp")
+    @classmethod
+    def _has_what_agents_name(
+        cls, value: dict[str, SourceSettings], info: ValidationInfo
+    ) -> dict[str, SourceSettings]:
+        for name, agent in info.data.get("agents", {}).items():
+            for entry in agent.tools:
+                reference = read_reference(entry)
+                if reference is not None and reference.server not in value:
+                    table = f"[mcp.{reference.server}]"
+                    raise ValueError(f"must have {table}: agents.{name}.tools has {entry!r}")
         return value
 
     @property

@@ -27,7 +27,7 @@ class Scope(StrEnum):
 
 
 class Caller(Frozen):
-    """One who asks: a person at this machine, or the holder of an API key."""
+    """One who asks: a person at this machine, the holder of an API key, a service that calls in."""
 
     #: As the audit trail names them; of a key, its name.
     name: str
@@ -38,7 +38,26 @@ class Caller(Frozen):
     scopes: frozenset[Scope]
     #: The highest label of what they may be told, and of what they may say.
     clearance: Label
+    #: Whether every session is there for them, whatever its label, as for a person at this machine.
+    #: The words in it are shown up to their clearance all the same.
+    overseer: bool = False
+
+    @classmethod
+    def local(cls, clearance: Label) -> Caller:
+        """Who asks at this machine without a key: all is theirs up to this clearance."""
+        everything = frozenset({Scope.ADMIN})
+        return cls(name="user", scopes=everything, clearance=clearance, overseer=True)
 
     def may(self, scope: Scope) -> bool:
         """Whether they may do what `scope` stands for."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    @property
+    def signature(self) -> str:
+        """How what they do is signed."""
+        return self.name if self.key_id is None else f"{self.name} ({self.key_id})"
+
+    @property
+    def identity(self) -> str:
+        """What tells this caller from every other, for as long as either is known."""
+        return f"caller:{self.name}" if self.key_id is None else f"key:{self.key_id}"

@@ -16,6 +16,7 @@ class Code(StrEnum):
 
     INVALID_ARGUMENT = "invalid_argument"
     NOT_FOUND = "not_found"
+    UNAUTHENTICATED = "unauthenticated"
     DENIED = "denied"
     LIMIT_EXCEEDED = "limit_exceeded"
     DEADLOCK = "deadlock"
@@ -67,6 +68,12 @@ class NotFound(PerdureError):
     code = Code.NOT_FOUND
 
 
+class Unauthenticated(PerdureError):
+    """Who asks is not known: no key, or none that is good."""
+
+    code = Code.UNAUTHENTICATED
+
+
 class Denied(PerdureError):
     """Policy forbids it."""
 
@@ -109,11 +116,16 @@ class Unavailable(PerdureError):
     code = Code.UNAVAILABLE
 
 
+class OutcomeUnknown(Unavailable):
+    """It was begun, and nobody knows whether it took effect."""
+
+
 _BY_CODE: dict[Code, type[PerdureError]] = {
     kind.code: kind
     for kind in (
         InvalidArgument,
         NotFound,
+        Unauthenticated,
         Denied,
         LimitExceeded,
         RateLimited,

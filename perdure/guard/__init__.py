@@ -4,7 +4,8 @@ Invariant: the one place that turns an act into a question. What is asked in a t
 `turns`, what is asked of a call in `calls`, and how in `asking`.
 """
 
+from perdure.domain.endings import WITHHELD
 from perdure.guard.asking import Judged
-from perdure.guard.turns import WITHHELD, Guard
+from perdure.guard.turns import Guard
 
 __all__ = ["WITHHELD", "Guard", "Judged"]

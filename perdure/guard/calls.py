@@ -13,6 +13,7 @@ import posixpath
 from pydantic import JsonValue
 
 from perdure.channels import effective_level
+from perdure.config.sources import SourceSettings
 from perdure.domain.approvals import Approval, ApprovalState, digest_of
 from perdure.domain.errors import Code, PerdureError, Refusal
 from perdure.domain.labels import Label, join
@@ -89,6 +90,9 @@ class CallGuard:
         where the links of a path lead: call it in a thread."""
         declared = self._settings.tools.get(spec.name)
         label = declared.label if declared else Label.PUBLIC
+        source = self._settings.mcp.get(spec.server or "")
+        if source is not None:
+            label = join(label, source.level)
         if spec.workspace:
             label = join(label, label_at(labels, EVERYTHING))
         path = arguments.get("path", EVERYTHING)
@@ -141,10 +145,13 @@ class CallGuard:
         label: Label,
     ) -> list[Decision]:
         channel, recipient, level = None, None, None
+        source = self._settings.mcp.get(spec.server or "")
         if spec.name == MESSAGE:
             channel, recipient = str(arguments.get("channel")), str(arguments.get("recipient"))
             settings = self._settings.channels.get(channel)
             level = effective_level(settings, recipient) if settings else Label.PUBLIC
+        elif source is not None:
+            level = source.clearance
         before = self._asking.decide(
             self._asking.facts(
                 Hook.PRE_TOOL_CALL,
@@ -157,11 +164,13 @@ class CallGuard:
                 destination=level,
             )
         )
+        if before.arguments is not None:
+            # What the one redacted, the others must not bring back.
+            arguments = before.arguments
+        if source is not None:
+            return [before, *self._of_server(request, spec, source, arguments, label)]
         if spec.name != MESSAGE:
             return [before, *self._asked_always(before, spec, arguments)]
-        if before.arguments is not None:
-            # What the one redacted, the other must not bring back.
-            arguments = before.arguments
         secret = f"channels.{channel}"
         access = self._asking.facts(Hook.SECRET_ACCESS, request, secret=secret, tool=spec.name)
         output = self._asking.facts(
@@ -173,6 +182,35 @@ class CallGuard:
             destination=level,
         )
         return [before, self._asking.decide(access), self._asking.decide(output)]
+
+    def _of_server(
+        self,
+        request: ToolRequest,
+        spec: ToolSpec,
+        source: SourceSettings,
+        arguments: dict[str, JsonValue],
+        label: Label,
+    ) -> list[Decision]:
+        """What is asked of a call that leaves for an MCP server: the secret it is reached with,
+        and whether it may be told these arguments, which have the session's level."""
+        asked = []
+        if source.secrets:
+            secret = f"mcp.{spec.server}"
+            asked.append(
+                self._asking.facts(Hook.SECRET_ACCESS, request, secret=secret, tool=spec.name)
+            )
+        asked.append(
+            self._asking.facts(
+                Hook.MCP_TOOL_CALL,
+                request,
+                tool=spec.name,
+                server=spec.server,
+                arguments=arguments,
+                result_label=label,
+                destination=source.clearance,
+            )
+        )
+        return [self._asking.decide(facts) for facts in asked]
 
     def _asked_always(
         self, before: Decision, spec: ToolSpec, arguments: dict[str, JsonValue]

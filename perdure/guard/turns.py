@@ -12,6 +12,7 @@ from perdure.audit import AuditEntry
 from perdure.channels import effective_level
 from perdure.config import Settings
 from perdure.config.policies import model_clearance
+from perdure.domain.endings import WITHHELD
 from perdure.domain.keys import Marker, SessionKey
 from perdure.domain.labels import Label, can_flow
 from perdure.domain.messages import Message, ToolCall
@@ -24,9 +25,6 @@ from perdure.policy.facts import Facts
 from perdure.policy.hooks import Action, Hook
 from perdure.policy.rules import Rule
 from perdure.policy.secrets import find_secrets
-
-#: What stands in the place of an answer that may not leave.
-WITHHELD = "[withheld] Policy does not let this answer out."
 
 
 class Guard:

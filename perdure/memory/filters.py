@@ -6,6 +6,7 @@ Invariant: a value is quoted here or it is no part of a condition.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from perdure.domain.memory import View
 from perdure.memory.analysis import required_terms
@@ -45,6 +46,13 @@ def seen(view: View, *, superseded: bool = False) -> str:
         conditions.append(f"trust = {quoted(view.trust)}")
     conditions += [f"array_has(tags, {quoted(tag)})" for tag in view.tags]
     return " AND ".join(conditions)
+
+
+def follows(time: datetime, name: str, *, newest: bool) -> str:
+    """The condition of entries that follow the one of this time and id, in the order of time."""
+    then = f"timestamp {quoted(time.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S.%f'))}"
+    beyond = "<" if newest else ">"
+    return f"(created_at {beyond} {then} OR (created_at = {then} AND id > {quoted(name)}))"
 
 
 def is_strict(query: Query) -> bool:

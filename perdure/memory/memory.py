@@ -34,7 +34,7 @@ from perdure.memory.checks import checked
 from perdure.memory.embedders import Embedder, EmbedderFailure, Vector, embedder
 from perdure.memory.figures import stats_of
 from perdure.memory.files import MemoryFile, changes
-from perdure.memory.filters import EVERYTHING, among, seen
+from perdure.memory.filters import EVERYTHING, among, follows, seen
 from perdure.memory.inserting import Arrival
 from perdure.memory.pinning import Pinned
 from perdure.memory.reindexing import Progress
@@ -195,9 +195,16 @@ class Memory:
         return found[0]
 
     async def browse(
-        self, view: View, *, offset: int = 0, limit: int = 20, sort: Sort = Sort.NEWEST
+        self,
+        view: View,
+        *,
+        offset: int = 0,
+        limit: int = 20,
+        sort: Sort = Sort.NEWEST,
+        after: tuple[datetime, str] | None = None,
     ) -> MemoryPage:
-        """A page of the entries, superseded ones among them, by their time.
+        """A page of the entries, superseded ones among them, by their time. With `after`, an
+        entry's time and id, it begins after that entry.
 
         Raises:
             InvalidArgument: for an offset or a limit out of range.
@@ -209,11 +216,12 @@ class Memory:
             )
         where = seen(view, superseded=True)
         newest = sort is Sort.NEWEST
+        page = where if after is None else f"{where} AND {follows(*after, newest=newest)}"
         found: list[MemoryEntry] = []
         total = 0
         for shelf in await self._shelves.visible(view.tenant, view.label):
             total += await shelf.count(where)
-            found += await shelf.entries(where, newest=newest, limit=offset + limit)
+            found += await shelf.entries(page, newest=newest, limit=offset + limit)
         found.sort(key=lambda one: one.id)
         found.sort(key=lambda one: one.created_at, reverse=newest)
         return MemoryPage(entries=tuple(found[offset : offset + limit]), total=total)

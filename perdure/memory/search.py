@@ -74,8 +74,10 @@ class Search:
         if not total:
             return MemoryResults(results=(), total=0)
         matching = await self._matching() if self._strict else None
-        await asyncio.gather(self._collect_by_words(), self._collect_by_meaning())
-        chosen = await self._ranked(counts, matching)
+        weights, *_ = await asyncio.gather(
+            self._weights(counts), self._collect_by_words(), self._collect_by_meaning()
+        )
+        chosen = await self._ranked(weights, matching)
         if matching is not None:
             # Whatever matches is a result, also what neither words nor meaning brought up.
             chosen |= {key: 0.0 for key in matching if key not in chosen}
@@ -159,10 +161,8 @@ class Search:
 
     # Ranking ---------------------------------------------------------------------------------
 
-    async def _ranked(
-        self, counts: Sequence[int], matching: Sequence[_Key] | None
-    ) -> dict[_Key, float]:
-        """The candidates and their scores, best first; `counts` are the tables' visible entries."""
+    async def _weights(self, counts: Sequence[int]) -> dict[str, float]:
+        """What each term weighs; `counts` are the tables' visible entries."""
         counted = await asyncio.gather(
             *(
                 shelf.frequencies(self._terms, self._where, count)
@@ -170,10 +170,15 @@ class Search:
             )
         )
         sums = [sum(having) for having in zip(*counted, strict=True)]
-        weight = {
+        return {
             term: ranking.idf(sum(counts), having)
             for term, having in zip(self._terms, sums, strict=True)
         }
+
+    async def _ranked(
+        self, weight: dict[str, float], matching: Sequence[_Key] | None
+    ) -> dict[_Key, float]:
+        """The candidates and their scores, best first."""
         every = list(self._candidates.values())
         length = ranking.average_length(every)
         ranking.score_alone(every, weight, self._near, length)

@@ -10,7 +10,19 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, Row, bindparam, func, insert, not_, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    bindparam,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    true,
+    update,
+)
 from ulid import ULID
 
 from perdure.audit import AuditEntry
@@ -29,8 +41,10 @@ from perdure.domain.steps import ToolRequest
 from perdure.policy.secrets import redact_arguments, redact_secrets
 from perdure.store.clock import now
 from perdure.store.database import Database
+from perdure.store.marks import Mark, after
+from perdure.store.readers import Reader, seen_by, up_to
 from perdure.store.session_writer import SessionWriter
-from perdure.store.tables import approvals
+from perdure.store.tables import approvals, messages, sessions, steps
 from perdure.store.trails import Trail
 
 _CALL = ("session_key", "turn", "step", "call")
@@ -57,19 +71,23 @@ class Approvals:
         *,
         session_key: str | None = None,
         state: ApprovalState | None = ApprovalState.PENDING,
+        reader: Reader | None = None,
         limit: int = 50,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> ApprovalList:
-        """A page of approvals, newest first; `state` None is all of them."""
-        return await self._database.read(_list, session_key, state, limit, offset)
+        """A page of approvals, newest first; `state` None is all of them. With a mark, it begins
+        after the approval of that time and id. Those whose session is not there for a `reader`, or
+        whose call it may not read, are left out."""
+        return await self._database.read(_list, session_key, state, reader, limit, offset, mark)
 
-    async def get(self, approval_id: str) -> Approval:
+    async def get(self, approval_id: str, reader: Reader | None = None) -> Approval:
         """One approval.
 
         Raises:
-            NotFound: when there is none of that id.
+            NotFound: when there is none of that id for the reader.
         """
-        return await self._database.read(get, approval_id)
+        return await self._database.read(get, approval_id, reader)
 
     async def decide(
         self,
@@ -104,9 +122,9 @@ def of_call(
     return None if row is None else _read(row)
 
 
-def get(connection: Connection, approval_id: str) -> Approval:
+def get(connection: Connection, approval_id: str, reader: Reader | None = None) -> Approval:
     """One approval; see `Approvals.get`."""
-    return _read(_row(connection, approval_id))
+    return _read(_row(connection, approval_id, reader))
 
 
 def ask(
@@ -247,8 +265,11 @@ def _entry(approval: Approval, label: Label) -> AuditEntry:
     )
 
 
-def _row(connection: Connection, approval_id: str) -> Row[Any]:
-    row = connection.execute(select(approvals).where(approvals.c.id == approval_id)).one_or_none()
+def _row(connection: Connection, approval_id: str, reader: Reader | None = None) -> Row[Any]:
+    query = select(approvals).where(approvals.c.id == approval_id)
+    if reader is not None:
+        query = query.where(_readable(reader))
+    row = connection.execute(query).one_or_none()
     if row is None:
         raise NotFound(
             f"There is no approval {approval_id}.",
@@ -257,14 +278,43 @@ def _row(connection: Connection, approval_id: str) -> Row[Any]:
     return row
 
 
+def _readable(reader: Reader) -> ColumnElement[bool]:
+    """That the session of an approval is there for a reader, who may read the call."""
+    if reader.sees_all:
+        return true()
+    there = select(sessions.c.session_key).where(
+        sessions.c.session_key == approvals.c.session_key,
+        sessions.c.label.in_(up_to(reader.level)),
+        seen_by(reader),
+    )
+    # A reset lowers the session, not what was said before it.
+    above = (
+        select(messages.c.seq)
+        .join(
+            steps,
+            (steps.c.session_key == messages.c.session_key)
+            & (steps.c.message_seq == messages.c.seq),
+        )
+        .where(
+            steps.c.session_key == approvals.c.session_key,
+            steps.c.turn == approvals.c.turn,
+            steps.c.step == approvals.c.step,
+            messages.c.label.not_in(up_to(reader.level)),
+        )
+    )
+    return there.exists() & not_(above.exists())
+
+
 def _list(
     connection: Connection,
     session_key: str | None,
     state: ApprovalState | None,
+    reader: Reader | None,
     limit: int,
     offset: int,
+    mark: Mark | None,
 ) -> ApprovalList:
-    conditions = []
+    conditions = [] if reader is None else [_readable(reader)]
     if session_key is not None:
         conditions.append(approvals.c.session_key == session_key)
     over = approvals.c.expires_at <= now()
@@ -283,6 +333,8 @@ def _list(
         .limit(limit)
         .offset(offset)
     )
+    if mark is not None:
+        query = query.where(after(mark, approvals.c.asked_at, approvals.c.id, names_descend=True))
     total = connection.scalar(select(func.count()).select_from(approvals).where(*conditions))
     return ApprovalList(
         approvals=tuple(_read(row) for row in connection.execute(query)),

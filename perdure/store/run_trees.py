@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CTE, ColumnElement, Connection, Row, or_, select
+from sqlalchemy import CTE, ColumnElement, Connection, Row, or_, select, true
 
 from perdure.domain.keys import Kind
 from perdure.domain.labels import Label
@@ -20,11 +20,14 @@ from perdure.domain.runs import RunState
 from perdure.domain.states import SessionState
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
+from perdure.store.marks import Mark
+from perdure.store.readers import Reader, seen_by
 from perdure.store.run_views import (
     RunView,
     is_below,
     last_tool_of,
     may_see,
+    of_seen,
     rows_of,
     since,
     view_of,
@@ -80,16 +83,21 @@ class RunTrees:
         *,
         recent_minutes: float | None = None,
         level: Label = Label.RESTRICTED,
+        reader: Reader | None = None,
         limit: int = 50,
         offset: int = 0,
+        mark: Mark | None = None,
     ) -> Forest:
         """The tree of a session; for None those of all sessions that nobody spawned, if they are
         at work or have runs.
 
         `recent_minutes` leaves out runs that ended longer ago, unless one below them did not.
-        Runs above `level` are left out.
+        Runs above `level` are left out, and all that is not there for a `reader`. With a mark, the
+        page begins after the session of that time and key.
         """
-        return await self._database.read(_read, session_key, recent_minutes, level, limit, offset)
+        return await self._database.read(
+            _read, session_key, recent_minutes, level, reader, limit, offset, mark
+        )
 
 
 def _read(
@@ -97,13 +105,21 @@ def _read(
     session_key: str | None,
     recent_minutes: float | None,
     level: Label,
+    reader: Reader | None,
     limit: int,
     offset: int,
+    mark: Mark | None,
 ) -> Forest:
     kept = _kept(recent_minutes)
-    found = connection.execute(_roots(session_key, kept)).all()
+    seen = true() if reader is None else seen_by(reader)
+    found = connection.execute(_roots(session_key, kept).where(seen)).all()
+    if mark is not None:
+        place = (-mark.time.timestamp(), mark.id)
+        offset = sum((-root.last_activity.timestamp(), root.session_key) <= place for root in found)
     roots = found[offset : offset + limit]
     conditions = [may_see(level), is_below([root.session_key for root in roots])]
+    if reader is not None:
+        conditions.append(of_seen(reader))
     if kept is not None:
         conditions.append(runs.c.run_id.in_(select(kept.c.run_id)))
     rows = connection.execute(rows_of(*conditions).limit(MOST + 1)).all()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select, true
 
 from perdure.domain.labels import Label, can_flow, join
 from perdure.domain.messages import Frozen
@@ -17,6 +17,7 @@ from perdure.domain.runs import EndReason, RunState, RunStatus, status_of
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
+from perdure.store.readers import Reader, seen_by
 from perdure.store.runs import Run, run_of
 from perdure.store.tables import sessions, tool_claims
 
@@ -65,19 +66,28 @@ class RunViews:
         *,
         recent_minutes: float | None = None,
         level: Label = Label.RESTRICTED,
+        reader: Reader | None = None,
         limit: int = PAGE,
         offset: int = 0,
+        after: str | None = None,
     ) -> RunList:
         """The runs below a session, at every depth, whose level is at most `level`; of all
-        sessions for None.
+        sessions for None. Those whose parent is not there for a `reader` are left out.
 
-        `recent_minutes` leaves out those that ended longer ago.
+        `recent_minutes` leaves out those that ended longer ago. With `after`, a run's id, the page
+        begins after that run.
         """
-        return await self._database.read(_below, session_key, recent_minutes, level, limit, offset)
+        return await self._database.read(
+            _below, session_key, recent_minutes, level, reader, limit, offset, after
+        )
 
-    async def seen(self, run_id: str, level: Label) -> Run | None:
-        """A run, if it is at `level` at most."""
-        return await self._database.read(_seen, run_id, level)
+    async def view(self, run_id: str, reader: Reader) -> RunView | None:
+        """A run as a list shows it, under the conditions of `seen`."""
+        return await self._database.read(_view, run_id, reader)
+
+    async def seen(self, run_id: str, reader: Reader) -> Run | None:
+        """A run, if it is at the reader's level at most, and its parent is there for the reader."""
+        return await self._database.read(_seen, run_id, reader.level, of_seen(reader))
 
     async def find_below(self, session_key: str, run_id: str, level: Label) -> Run | None:
         """A run, if it is below this session and at `level` at most."""
@@ -93,6 +103,12 @@ def _seen(
         .where(runs.c.run_id == run_id, may_see(level), *conditions)
     ).one_or_none()
     return None if row is None else run_of(row)
+
+
+def _view(connection: Connection, run_id: str, reader: Reader) -> RunView | None:
+    query = rows_of(runs.c.run_id == run_id, may_see(reader.level), of_seen(reader))
+    row = connection.execute(query).one_or_none()
+    return None if row is None else view_of(row)
 
 
 def is_below(session_keys: Sequence[str]) -> ColumnElement[bool]:
@@ -115,6 +131,13 @@ def may_see(level: Label) -> ColumnElement[bool]:
     has taken in, and its result."""
     above = [label for label in Label if not can_flow(label, level)]
     return sessions.c.label.not_in(above) & runs.c.label.not_in(above)
+
+
+def of_seen(reader: Reader) -> ColumnElement[bool]:
+    """The condition that the session which spawned a run is there for a reader."""
+    if reader.sees_all:
+        return true()
+    return runs.c.parent_key.in_(select(sessions.c.session_key).where(seen_by(reader)))
 
 
 def since(minutes: float) -> datetime:
@@ -156,16 +179,26 @@ def _below(
     session_key: str | None,
     recent_minutes: float | None,
     level: Label,
+    reader: Reader | None,
     limit: int,
     offset: int,
+    after: str | None,
 ) -> RunList:
     conditions = [may_see(level)]
+    if reader is not None:
+        conditions.append(of_seen(reader))
     if session_key is not None:
         conditions.append(is_below([session_key]))
     if recent_minutes is not None:
         recent = runs.c.ended_at >= since(recent_minutes)
         conditions.append(or_(runs.c.ended_at.is_(None), recent))
-    found = connection.execute(rows_of(*conditions).limit(limit).offset(offset))
+    page = rows_of(*conditions).limit(limit).offset(offset)
+    if after is not None:
+        # By its path, which is the order of the list and never changes.
+        before = runs.alias("before")
+        path = select(before.c.path).where(before.c.run_id == after).scalar_subquery()
+        page = page.where(runs.c.path > path)
+    found = connection.execute(page)
     total = connection.scalar(
         select(func.count())
         .select_from(runs)

@@ -18,6 +18,7 @@ from perdure.domain.states import SessionState
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
+from perdure.store.marks import Mark, after
 from perdure.store.readers import Reader, seen_by, up_to
 from perdure.store.sessions import SessionRow, session_of
 from perdure.store.tables import mailbox, sessions
@@ -63,14 +64,25 @@ class SessionViews:
         self._database = database
 
     async def list(
-        self, reader: Reader, asked: SessionFilter, *, limit: int = 100, offset: int = 0
+        self,
+        reader: Reader,
+        asked: SessionFilter,
+        *,
+        limit: int = 100,
+        offset: int = 0,
+        mark: Mark | None = None,
     ) -> tuple[list[SessionRow], int]:
-        """A page of the sessions asked for, last active first, and how many there are in all."""
-        return await self._database.read(_list, reader, asked, limit, offset)
+        """A page of the sessions asked for, last active first, and how many there are in all.
+        With a mark, it begins after the session of that time and key."""
+        return await self._database.read(_list, reader, asked, limit, offset, mark)
 
     async def figures(self, reader: Reader, session_key: str) -> SessionFigures | None:
         """A session in figures, or None when there is none for the reader."""
         return await self._database.read(_figures, reader, session_key)
+
+    async def row(self, reader: Reader, session_key: str) -> SessionRow | None:
+        """A session, or None when there is none for the reader."""
+        return await self._database.read(_row, reader, session_key)
 
     async def history(
         self,
@@ -87,7 +99,12 @@ class SessionViews:
 
 
 def _list(
-    connection: Connection, reader: Reader, asked: SessionFilter, limit: int, offset: int
+    connection: Connection,
+    reader: Reader,
+    asked: SessionFilter,
+    limit: int,
+    offset: int,
+    mark: Mark | None,
 ) -> tuple[list[SessionRow], int]:
     conditions: list[ColumnElement[bool]] = [seen_by(reader)]
     conditions += [
@@ -102,8 +119,16 @@ def _list(
         .limit(limit)
         .offset(offset)
     )
+    if mark is not None:
+        query = query.where(after(mark, sessions.c.last_activity, sessions.c.session_key))
     total = connection.scalar(select(func.count()).select_from(sessions).where(*conditions))
     return [session_of(row) for row in connection.execute(query)], int(total or 0)
+
+
+def _row(connection: Connection, reader: Reader, session_key: str) -> SessionRow | None:
+    seen = select(sessions).where(sessions.c.session_key == session_key, seen_by(reader))
+    row = connection.execute(seen).one_or_none()
+    return None if row is None else session_of(row)
 
 
 def _figures(connection: Connection, reader: Reader, session_key: str) -> SessionFigures | None:

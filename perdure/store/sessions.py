@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select
+from sqlalchemy import Connection, Row, insert, select
 
 from perdure.domain.envelopes import Envelope
 from perdure.domain.keys import Kind, Marker, SessionKey
@@ -71,6 +71,10 @@ class Sessions:
         """Begin a new epoch at PUBLIC and discard the messages named, once per request."""
         await self._database.write(_reset, request)
 
+    async def dropped_by(self, session_key: str, request_id: str) -> int | None:
+        """How many messages a reset has discarded; None when it was not done."""
+        return await self._database.read(_dropped_by, session_key, request_id)
+
     async def close(self, session_key: str) -> None:
         """Mark a session closed."""
         await self._database.write(_close, session_key)
@@ -124,15 +128,19 @@ def make_session(
         session.tell(EventKind.SESSION_OPENED, agent=agent, reopened=False)
 
 
-def _reset(connection: Connection, request: SessionReset) -> None:
-    done = connection.scalar(
-        select(func.count()).where(
-            events.c.session_key == request.session_key,
+def _dropped_by(connection: Connection, session_key: str, request_id: str) -> int | None:
+    told = connection.scalar(
+        select(events.c.payload).where(
+            events.c.session_key == session_key,
             events.c.kind == EventKind.SESSION_RESET,
-            events.c.payload["request_id"].as_string() == request.request_id,
+            events.c.payload["request_id"].as_string() == request_id,
         )
     )
-    if done:
+    return None if told is None else int(told["dropped"])
+
+
+def _reset(connection: Connection, request: SessionReset) -> None:
+    if _dropped_by(connection, request.session_key, request.request_id) is not None:
         return
     with SessionWriter(connection, request.session_key) as session:
         epoch = session.row.epoch + 1

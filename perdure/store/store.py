@@ -22,13 +22,17 @@ from perdure.store.outbox import Outbox
 from perdure.store.outlines import Outlines
 from perdure.store.reconciling import Reconciling
 from perdure.store.remembering import Remembering
+from perdure.store.repeats import Repeats
 from perdure.store.run_outcomes import RunOutcomes
 from perdure.store.run_trees import RunTrees
 from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
+from perdure.store.schedules import Schedules
 from perdure.store.search import Search
 from perdure.store.search_summaries import SearchSummaries
+from perdure.store.seeding import Seeding
+from perdure.store.session_callers import SessionCallers
 from perdure.store.session_views import SessionViews
 from perdure.store.sessions import Sessions
 from perdure.store.spawning import Spawning
@@ -37,6 +41,7 @@ from perdure.store.summaries import Summaries
 from perdure.store.supervision import SupervisionStore
 from perdure.store.sweeps import Sweeps
 from perdure.store.tails import Tails
+from perdure.store.tool_lists import ToolLists
 from perdure.store.trails import NoTrail, Trail
 from perdure.store.transcript import Transcript
 from perdure.store.turns import Turns
@@ -50,7 +55,11 @@ class Store:
         self.database = database
         self._trail = trail
         self.sessions = Sessions(database)
+        self.session_callers = SessionCallers(database)
         self.mailbox = Mailbox(database)
+        self.schedules = Schedules(database)
+        self.seeding = Seeding(database)
+        self.repeats = Repeats(database)
         self.turns = Turns(database, trail)
         self.claims = Claims(database, trail)
         self.approvals = Approvals(database, trail)
@@ -81,6 +90,7 @@ class Store:
         self.exchanges = Exchanges(database)
         self.withheld_results = WithheldResults(database)
         self.remembering = Remembering(database)
+        self.tool_lists = ToolLists(database)
 
     @classmethod
     async def open(

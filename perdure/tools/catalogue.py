@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from perdure.domain.errors import Conflict, InvalidArgument
+from perdure.domain.sources import SourceRef, read_reference
 from perdure.tools import context, files, memory, message, messaging, policy, sessions, subagents
 from perdure.tools.spec import ToolSpec, shown
 from perdure.tools.user import UserTool, discover, is_reference, load
@@ -27,10 +28,12 @@ BUILTIN: dict[str, ToolSpec] = {
 
 @dataclass(frozen=True)
 class Toolbox:
-    """The tools of one agent: all specs by name, and the functions of those that are users'."""
+    """The tools of one agent: all specs by name, the functions of those that are users', and the
+    MCP servers that bring more, each turn anew."""
 
     specs: dict[str, ToolSpec] = field(default_factory=dict)
     users: dict[str, UserTool] = field(default_factory=dict)
+    sources: tuple[SourceRef, ...] = ()
 
 
 def groups(specs: Mapping[str, ToolSpec] = BUILTIN) -> dict[str, tuple[str, ...]]:
@@ -44,9 +47,10 @@ def groups(specs: Mapping[str, ToolSpec] = BUILTIN) -> dict[str, tuple[str, ...]
 def select(names: Sequence[str]) -> Toolbox:
     """The toolbox that an agent's `tools` setting names.
 
-    An entry is, in this order: a built-in group or tool, a `module:function`, a group or a tool
-    of the installed packages. Naming a tool twice is the same as once. References and packages
-    are imported, so the entries must come from settings, and workflows must not call this.
+    An entry is, in this order: an MCP server (`mcp:NAME`) or a tool of one (`mcp:NAME/TOOL`), a
+    built-in group or tool, a `module:function`, a group or a tool of the installed packages.
+    Naming a tool twice is the same as once. References and packages are imported, so the entries
+    must come from settings, and workflows must not call this.
 
     Raises:
         InvalidArgument: an entry names nothing that exists, or a tool that cannot be loaded.
@@ -54,8 +58,13 @@ def select(names: Sequence[str]) -> Toolbox:
     """
     specs: dict[str, ToolSpec] = {}
     users: dict[str, UserTool] = {}
+    sources: dict[SourceRef, None] = {}
     installed: dict[str, UserTool] | None = None
     for name in names:
+        source = read_reference(name)
+        if source is not None:
+            sources.setdefault(source)
+            continue
         if name in BUILTIN or name in groups():
             for member in groups().get(name, (name,)):
                 _add(specs, BUILTIN[member], same=specs.get(member) is BUILTIN[member])
@@ -70,7 +79,7 @@ def select(names: Sequence[str]) -> Toolbox:
             same = known is not None and known.function is tool.function
             _add(specs, tool.spec, same=same)
             users.setdefault(tool.spec.name, tool)
-    return Toolbox(specs, users)
+    return Toolbox(specs, users, tuple(sources))
 
 
 def _add(specs: dict[str, ToolSpec], spec: ToolSpec, *, same: bool) -> None:

@@ -73,6 +73,11 @@ class ToolSpec:
     slow_with: frozenset[str] = frozenset()
     #: Calls that a person must approve, whatever the rules say: an argument, and its values.
     approval: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
+    #: The MCP server that brings it, what it is called there, and the JSON schema that the server
+    #: gave of its arguments.
+    server: str | None = None
+    remote: str = ""
+    given: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -97,7 +102,7 @@ class ToolSpec:
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the arguments, by the names a caller uses, without titles."""
-        return copy.deepcopy(_schema(self.parameters))
+        return copy.deepcopy(_schema(self.parameters) if self.given is None else dict(self.given))
 
     def parse(self, arguments: str) -> BaseModel:
         """The validated arguments that the JSON text `arguments` holds; blank text is `{}`.
@@ -157,6 +162,9 @@ class ToolSpec:
         return f"{where} is {shown(detail['input'])}: {_short(detail['msg'])}"
 
     def _usage(self) -> str:
+        if self.given is not None:
+            names = ", ".join(map(shown, self.given.get("properties", {})))
+            return f"Arguments are a JSON object with {names}." if names else ""
         schema = self.schema()
         required = set(schema.get("required", ()))
         words = [

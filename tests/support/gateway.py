@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx2
 
+from tests.support.forked import Forked
 from tests.support.stack import ROOT, Stack
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
@@ -40,10 +41,9 @@ class GatewayProcess:
     ) -> None:
         self._environ = os.environ | stack.environ
         self._log = stack.home / f"{name}.log"
-        code = f"{setup}\nfrom gateway.http.__main__ import main\nmain()"
-        start = ("-c", code) if setup else ("-m", "gateway.http")
-        self._argv = (sys.executable, *start, "--home", str(stack.home), "--port", "0", *arguments)
-        self.process: subprocess.Popen[bytes]
+        self._setup = f"{setup}\nfrom gateway.http.__main__ import main\nmain()" if setup else ""
+        self._arguments = ("--home", str(stack.home), "--port", "0", *arguments)
+        self.process: subprocess.Popen[bytes] | Forked
         self.url = ""
 
     async def start(self) -> None:
@@ -56,9 +56,14 @@ class GatewayProcess:
         self.url = found[1]
 
     def _spawn(self) -> None:
-        with self._log.open("wb") as log:
+        self._log.write_bytes(b"")
+        if not self._setup:
+            self.process = Forked("gateway.http", self._arguments, self._environ, self._log)
+            return
+        argv = (sys.executable, "-c", self._setup, *self._arguments)
+        with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                self._argv, cwd=ROOT, env=self._environ, stdout=log, stderr=log
+                argv, cwd=ROOT, env=self._environ, stdout=log, stderr=log
             )
 
     @property

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +16,7 @@ from pathlib import Path
 from gateway.client import SessionClient
 from gateway.local import running_server
 from perdure.config import Settings, load_settings
+from tests.support.forked import Forked
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -28,19 +27,16 @@ class WorkerProcess:
     def __init__(self, home: Path, environ: dict[str, str]) -> None:
         self._home = home
         self._environ = environ
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Forked | None = None
 
     def start(self) -> None:
         """Start it; it takes tasks as soon as it polls."""
-        with (self._home / "worker.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "worker", "--home", str(self._home)],
-                cwd=ROOT,
-                env=os.environ | self._environ,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self.process = Forked(
+            "worker",
+            ("--home", str(self._home)),
+            os.environ | self._environ,
+            self._home / "worker.log",
+        )
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""

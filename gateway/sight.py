@@ -1,0 +1,109 @@
+"""Which sessions are there for one who asks, and what they read of a turn.
+
+Invariant: every part of a `SessionClient` asks here, and nowhere else is it decided. What is not
+there for a caller has one answer in every method: the one for what does not exist.
+"""
+
+from __future__ import annotations
+
+from gateway.bounds import Bounds
+from perdure.domain.errors import NotFound
+from perdure.domain.keys import SessionKey
+from perdure.domain.labels import Label, can_flow, join
+from perdure.domain.states import EventKind
+from perdure.shapes import ABOVE, readable_message
+from perdure.store import Store
+from perdure.store.outbox import Event
+from perdure.store.readers import Reader
+from perdure.store.sessions import SessionRow
+from perdure.store.transcript import HistoryMessage, TurnResult
+
+
+class Sight:
+    """The store as one caller sees it."""
+
+    def __init__(self, store: Store, bounds: Bounds) -> None:
+        self._store = store
+        self.bounds = bounds
+
+    @property
+    def level(self) -> Label:
+        """The highest label of the words that they may be told."""
+        return self.bounds.level
+
+    @property
+    def reader(self) -> Reader:
+        """What queries are made for."""
+        return self.bounds.reader
+
+    async def session(self, session_key: str) -> SessionRow:
+        """The session of this key.
+
+        Raises:
+            NotFound: when there is none for the caller.
+        """
+        SessionKey.parse(session_key)
+        row = await self._store.views.row(self.reader, session_key)
+        if row is None:
+            raise no_session(session_key)
+        return row
+
+    async def hides(self, session_key: str) -> bool:
+        """Whether a session is there and not for the caller, or could not be there for them."""
+        if self.reader.sees_all:
+            return False
+        if self.reader.tenant not in (None, SessionKey.parse(session_key).tenant):
+            return True
+        if await self._store.views.row(self.reader, session_key) is not None:
+            return False
+        return await self._store.sessions.get(session_key) is not None
+
+    async def lost_with(self, event: Event) -> bool:
+        """Whether the session of an event has gone out of sight with it."""
+        return event.kind is EventKind.LABEL_RAISED and await self.hides(event.session_key)
+
+    async def check_message(self, session_key: str, label: Label) -> None:
+        """Check that the caller may write to a session, new or not, what is `label`; from then on
+        it is there for them.
+
+        Raises:
+            NotFound: when the session is not there for them.
+            Denied: when the label is above their clearance.
+        """
+        if await self.hides(session_key):
+            raise no_session(session_key)
+        self.bounds.check_label(label)
+        if self.reader.caller is not None:
+            await self._store.session_callers.note(session_key, self.reader.caller)
+
+    def reads(self, label: Label) -> bool:
+        """Whether the caller may be told words of a label. A person at this machine is told an
+        answer as it was judged on its way to them."""
+        return self.bounds.overseer or can_flow(label, self.level)
+
+    def readable_message(self, message: HistoryMessage) -> HistoryMessage:
+        """A message of a turn as the caller may read it while it happens."""
+        return message if self.reads(message.label) else readable_message(message, self.level)
+
+    async def readable(self, result: TurnResult) -> TurnResult:
+        """What a turn came to, as the caller may read it. An answer was judged on its way to a
+        person at the gateway; for anyone with less clearance than that, here."""
+        if self.bounds.overseer:
+            return result
+        label = result.label
+        if result.error is not None:
+            # An error has the level of the session that met with it.
+            row = await self._store.sessions.get(result.session_key)
+            label = join(label, row.label) if row else label
+        if self.reads(label):
+            return result
+        withheld = ABOVE.format(label)
+        error = result.error and {**result.error, "message": withheld, "hint": ""}
+        return result.model_copy(update={"text": result.text and withheld, "error": error})
+
+
+def no_session(session_key: str) -> NotFound:
+    """That there is no session of this key."""
+    return NotFound(
+        f"There is no session {session_key}.", "`perdure sessions` lists what there is."
+    )
