@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 from perdure.audit import AuditEntry, AuditFiles
 from perdure.store.approvals import Approvals
 from perdure.store.audit import AuditTrail
+from perdure.store.backlog import Backlogs
 from perdure.store.budgets import Budgets
 from perdure.store.claims import Claims
 from perdure.store.context_search import ContextSearch
@@ -44,6 +45,7 @@ from perdure.store.tails import Tails
 from perdure.store.tool_lists import ToolLists
 from perdure.store.trails import NoTrail, Trail
 from perdure.store.transcript import Transcript
+from perdure.store.turn_traces import TurnTraces
 from perdure.store.turns import Turns
 from perdure.store.withheld_results import WithheldResults
 
@@ -90,6 +92,8 @@ class Store:
         self.exchanges = Exchanges(database)
         self.withheld_results = WithheldResults(database)
         self.remembering = Remembering(database)
+        self.backlogs = Backlogs(database)
+        self.turn_traces = TurnTraces(database)
         self.tool_lists = ToolLists(database)
 
     @classmethod
