@@ -24,6 +24,7 @@ from gateway.cli import (
     listing,
     look,
     manage,
+    mcp,
     memory,
     policy,
     schedules,
@@ -59,6 +60,7 @@ for part in (
     memory.app,
     encryption.app,
     keys.app,
+    mcp.app,
     schedules.app,
 ):
     app.add_typer(part)
