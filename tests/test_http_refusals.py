@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from gateway.http.description import SHAPED
 from gateway.http.messages import NewMessage
 from gateway.http.problems import STATUS, Problem
 from perdure.domain.errors import Code
@@ -217,7 +218,10 @@ async def test_openapi_tells_every_answer_and_its_examples_are_true(
     for name, operation in operations.items():
         assert operation["summary"], name
         for status, response in operation["responses"].items():
-            if int(status) >= 400:
+            if int(status) >= 400 and name.split()[1].startswith(SHAPED):
+                schema = response["content"]["application/json"]["schema"]
+                assert schema == {"$ref": "#/components/schemas/ErrorBody"}, name
+            elif int(status) >= 400:
                 content = response["content"]["application/problem+json"]
                 assert content["schema"] == {"$ref": "#/components/schemas/Problem"}, name
                 assert list(response["content"]) == ["application/problem+json"]

@@ -29,8 +29,10 @@ from gateway.http import (
 )
 from gateway.http.access import routes, scopes_of
 from gateway.http.authentication import Authentication, Gate, Local
-from gateway.http.description import describe
+from gateway.http.description import SHAPED, describe
 from gateway.http.guard import BodyLimit, LoopbackOnly, RawPath
+from gateway.http.openai import chat, responses
+from gateway.http.openai.refusals import of_problem
 from gateway.http.parts import Process
 from gateway.http.problems import install
 from gateway.http.shaping import Shape, shaped
@@ -48,11 +50,13 @@ _PARTS = (
     memory,
     service,
     codec,
+    chat,
+    responses,
 )
 
 
 #: Clients of these paths, and of those below them, expect refusals in a shape of their own.
-SHAPES: Mapping[str, Shape] = {}
+SHAPES: Mapping[str, Shape] = dict.fromkeys(SHAPED, of_problem)
 
 
 class _App(FastAPI):

@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 
 from gateway.http import access
 from gateway.http.examples import EXAMPLES
+from gateway.http.openai.examples import EXAMPLES as OPENAI
 from gateway.http.problems import PROBLEM_JSON, STATUS, Problem
 from gateway.http.tags import Tagged
 from perdure.domain.errors import Code
@@ -28,6 +29,9 @@ What is read has an `ETag`; sent back as `If-None-Match`, it spares the answer.
 Every refusal is a problem detail (RFC 9457) with a `code` and a `hint`."""
 
 _JSON = "application/json"
+_EXAMPLES = EXAMPLES | OPENAI
+#: Where refusals are no problem details, but OpenAI's.
+SHAPED = ("/v1/chat", "/v1/models", "/v1/responses")
 _CODES = {status: code for code, status in STATUS.items()} | {
     403: Code.DENIED,
     409: Code.CONFLICT,
@@ -83,6 +87,9 @@ def describe(app: FastAPI) -> dict[str, Any]:
     }
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
+            if path.startswith(SHAPED):
+                # What is wrong with a request is told with 400 there.
+                operation["responses"].pop("422", None)
             _show_problems(operation)
             _show_examples(operation)
             if method == "get" and path in tagged:
@@ -93,7 +100,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 def _show_problems(operation: dict[str, Any]) -> None:
     """FastAPI would call problems plain JSON."""
     for status, response in operation["responses"].items():
-        if int(status) >= 400:
+        if int(status) >= 400 and "Problem" in _models_of(response):
             content = response["content"].popitem()[1]
             content.setdefault("example", _problem(int(status)))
             response["content"] = {PROBLEM_JSON: content}
@@ -115,8 +122,9 @@ def _problem(status: int) -> dict[str, Any]:
 def _show_examples(operation: dict[str, Any]) -> None:
     for content in _contents(operation):
         for name in _models(content.get("schema", {})):
-            if name in EXAMPLES:
-                content.setdefault("example", EXAMPLES[name].model_dump(mode="json"))
+            if name in _EXAMPLES:
+                shown = _EXAMPLES[name].model_dump(mode="json")
+                content.setdefault("example", shown)
 
 
 def _contents(operation: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -124,6 +132,14 @@ def _contents(operation: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for part in parts:
         if _JSON in part.get("content", {}):
             yield part["content"][_JSON]
+
+
+def _models_of(response: dict[str, Any]) -> set[str]:
+    return {
+        name
+        for content in response.get("content", {}).values()
+        for name in _models(content.get("schema", {}))
+    }
 
 
 def _models(schema: dict[str, Any]) -> Iterator[str]:
