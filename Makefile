@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint bench histories clean
+.PHONY: setup demo test lint bench fuzz histories clean
 
 setup: .venv/.ready
 
@@ -28,6 +28,9 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m bench.turns
+
+fuzz: setup
+	PERDURE_FUZZ=1 $(BIN)/pytest -n0 --reruns 0 tests/test_http_openapi.py
 
 histories: setup
 	$(BIN)/python -m tests.histories.record

@@ -83,7 +83,9 @@ class Delegation:
         await self._store.spawning.check_room(request, depth, limits)
         run_id = new_run_id(agent)
         key = session_key_of(request.session_key, agent, run_id)
-        labels = (await self._store.claims.look(request)).labels
+        # What a schedule orders is no call, and hands over no files.
+        handed = asked.artifact_refs
+        labels = (await self._store.claims.look(request)).labels if handed else {}
         mine = self._workspace(request.session_key)
         files = await asyncio.to_thread(
             artifacts.manifest,

@@ -23,6 +23,7 @@ from gateway.live import LiveSession
 from gateway.looking import Looking
 from gateway.memory import MemoryClient
 from gateway.runs import RunClient
+from gateway.scheduling import ScheduleClient
 from gateway.sight import Sight, no_session
 from gateway.telling import Telling
 from gateway.waiting import Waiting, timed_out
@@ -453,6 +454,11 @@ class SessionClient:
     def context(self) -> ContextClient:
         """What models are given of sessions, and the summaries it is made of."""
         return ContextClient(self.settings, self.store, self._sight)
+
+    @cached_property
+    def schedules(self) -> ScheduleClient:
+        """What is done again and again."""
+        return ScheduleClient(self.settings, self.store, lambda: self.temporal, self._sight)
 
     @cached_property
     def memory(self) -> MemoryClient:

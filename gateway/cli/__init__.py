@@ -25,6 +25,7 @@ from gateway.cli import (
     manage,
     memory,
     policy,
+    schedules,
     search,
     settings,
     stack,
@@ -56,6 +57,7 @@ for part in (
     ),
     memory.app,
     encryption.app,
+    schedules.app,
 ):
     app.add_typer(part)
 

@@ -22,10 +22,12 @@ from gateway.http import (
     memory,
     messages,
     runs,
+    schedules,
     search,
     service,
     sessions,
     tell,
+    watching,
 )
 from gateway.http.access import routes, scopes_of
 from gateway.http.authentication import Authentication, Gate, Local
@@ -48,10 +50,12 @@ _PARTS = (
     approvals,
     contexts,
     memory,
+    schedules,
     service,
     codec,
     chat,
     responses,
+    watching,
 )
 
 
@@ -90,12 +94,14 @@ def create_app(
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
     install(app)
     # The last one added is asked first.
+    app.add_middleware(watching.Routed)
     app.add_middleware(RawPath)
     app.add_middleware(BodyLimit, limits=client.settings.limits)
     gate = gate or Local(client.settings.gateway.level)
     app.add_middleware(Authentication, gate=gate, is_open=lambda path: _is_open(app, path))
     app.add_middleware(LoopbackOnly, hosts=hosts)
     app.add_middleware(codec.UiOrigins, origins=client.settings.temporal.encryption.ui_origins)
+    app.add_middleware(watching.Watching)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

@@ -95,7 +95,7 @@ async def read_approval(approval_id: ApprovalIdInPath, gateway: TheGateway) -> R
 @router.post(
     "/{approval_id}/approve",
     response_model=Approval,
-    responses=problems(400, 404, 409, 412, 413, 415, 504),
+    responses=problems(400, 404, 409, 412, 504),
     dependencies=[needs(Scope.APPROVE)],
 )
 async def approve(
@@ -117,7 +117,7 @@ async def approve(
 @router.post(
     "/{approval_id}/deny",
     response_model=Approval,
-    responses=problems(400, 404, 409, 412, 413, 415, 504),
+    responses=problems(400, 404, 409, 412, 504),
     dependencies=[needs(Scope.APPROVE)],
 )
 async def deny(

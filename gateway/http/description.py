@@ -90,11 +90,18 @@ def describe(app: FastAPI) -> dict[str, Any]:
             if path.startswith(SHAPED):
                 # What is wrong with a request is told with 400 there.
                 operation["responses"].pop("422", None)
+            elif "requestBody" in operation:
+                for status in ("413", "415"):
+                    operation["responses"].setdefault(status, _refusal())
             _show_problems(operation)
             _show_examples(operation)
             if method == "get" and path in tagged:
                 _show_tags(operation)
     return document
+
+
+def _refusal() -> dict[str, Any]:
+    return {"content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
 def _show_problems(operation: dict[str, Any]) -> None:

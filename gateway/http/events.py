@@ -26,6 +26,7 @@ from perdure.domain.access import Scope
 from perdure.domain.errors import Conflict, InvalidArgument, NotFound
 from perdure.domain.messages import Frozen
 from perdure.store.outbox import Event
+from perdure.telemetry.metrics import LISTENERS
 
 router = APIRouter(prefix="/v1/sessions/{key}", tags=["events"])
 
@@ -134,6 +135,7 @@ class _Listener:
 
     async def stream(self) -> AsyncIterator[ServerSentEvent]:
         tasks = [asyncio.create_task(self._feed()), asyncio.create_task(self._end_when_stopping())]
+        LISTENERS.inc()
         try:
             yield ServerSentEvent(retry=RETRY, sep="\n")
             while True:
@@ -145,6 +147,7 @@ class _Listener:
                 yield ServerSentEvent(data, event=item.kind, id=str(item.id), sep="\n")
                 self._queue.task_done()
         finally:
+            LISTENERS.dec()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -66,7 +66,9 @@ class NewMemory(BaseModel):
     memory_type: MemoryType = MemoryType.SEMANTIC
     trust: Trust = Trust.LEARNED
     label: Label = Label.PUBLIC
-    pinned: bool = Field(False, description="Whether it is in every context of its agent.")
+    pinned: bool = Field(
+        False, strict=True, description="Whether it is in every context of its agent."
+    )
 
 
 class MemoryEntries(MemoryPage):
@@ -88,15 +90,13 @@ async def _view(
     tenant: Annotated[_Word | None, Query(description="Whose memory; by default your own.")] = None,
     agent: Annotated[_Word | None, Query(description="Only of this agent.")] = None,
     tag: Annotated[
-        list[_Word] | None, Query(max_length=20, description="Only with all of these tags.")
-    ] = None,
+        list[_Word], Query(max_length=20, description="Only with all of these tags.")
+    ] = [],  # noqa: B006 (FastAPI copies it)
     memory_type: MemoryType | None = None,
     trust: Trust | None = None,
 ) -> View:
     memory = gateway.client.memory
-    return memory.view(
-        tenant, agent=agent, tags=tuple(tag or ()), memory_type=memory_type, trust=trust
-    )
+    return memory.view(tenant, agent=agent, tags=tuple(tag), memory_type=memory_type, trust=trust)
 
 
 async def _tenant_view(
@@ -190,7 +190,7 @@ async def list_memory(
     response_model=Stored,
     responses={
         200: {"model": Stored, "description": "It was remembered before; nothing was added."},
-        **problems(400, 403, 413, 415),
+        **problems(400, 403, 404),
     },
     dependencies=[needs(Scope.STEER)],
 )

@@ -55,9 +55,14 @@ class NewMessage(BaseModel):
     text: str = Field(description="Up to `limits.message_bytes` bytes of UTF-8.")
     agent: str | None = Field(None, description="Who answers, in a new session.")
     label: Label = Field(Label.PUBLIC, description="The level of what the text tells.")
-    wait: bool = Field(False, description="Whether to wait for the end of the turn.")
+    wait: bool = Field(False, strict=True, description="Whether to wait for the end of the turn.")
     timeout: float = Field(
-        60, ge=0, le=LONGEST_WAIT, allow_inf_nan=False, description="The longest wait, in seconds."
+        60,
+        ge=0,
+        le=LONGEST_WAIT,
+        allow_inf_nan=False,
+        strict=True,
+        description="The longest wait, in seconds.",
     )
 
 
@@ -96,7 +101,7 @@ _ACCEPTED: dict[int | str, dict[str, Any]] = {
     "/messages",
     status_code=202,
     response_class=Response,
-    responses={**_ACCEPTED, **problems(400, 403, 404, 409, 413, 415, 429)},
+    responses={**_ACCEPTED, **problems(400, 403, 404, 409, 429)},
     dependencies=[needs(Scope.CHAT)],
 )
 async def send_message(

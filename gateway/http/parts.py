@@ -23,6 +23,12 @@ from perdure.domain.errors import Unavailable
 
 Result = TypeVar("Result")
 
+#: How a session key may be spelt; `perdure.domain.keys` has the last word.
+KEY_PATTERN = (
+    "^[A-Za-z0-9_.+/=,!-]{1,60}:[A-Za-z0-9_.+/=,!-]{1,60}"
+    "(~(peer|channel|thread)~[A-Za-z0-9_.+/=,!-]{1,60})?$"
+)
+
 #: Seconds until Temporal and a worker must have confirmed what was asked of them. A worker that
 #: died is back by then.
 PATIENCE = 30.0
@@ -79,6 +85,7 @@ async def _session_key(
         Path(
             description="`tenant:user[~marker~value]…`; a `/` in it is written `%2F`.",
             examples=["default:bob~thread~42"],
+            json_schema_extra={"pattern": KEY_PATTERN},
         ),
     ],
 ) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from pydantic import Field
 from starlette.exceptions import HTTPException
 from ulid import ULID
@@ -141,9 +142,21 @@ async def _on_status(request: Request, error: Exception) -> Response:
         hint = "/openapi.json lists what there is; a / within a session key is written %2F."
     if error.status_code == 413:
         hint = TOO_LARGE
+    headers = dict(error.headers or {})
     if error.status_code == 405:
         detail = f"{request.method} is not possible here."
-    return problem(error.status_code, code, detail, hint, headers=error.headers)
+        headers["Allow"] = ", ".join(sorted(_allowed(request)))
+    return problem(error.status_code, code, detail, hint, headers=headers)
+
+
+def _allowed(request: Request) -> set[str]:
+    """The methods of all routes at a path; the framework names only those of the first."""
+    return {
+        method
+        for route in iter_route_contexts(request.app.routes)
+        if (at := getattr(route, "path_regex", None)) and at.match(request.scope["path"])
+        for method in route.methods or ()
+    }
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:

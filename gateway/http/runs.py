@@ -151,7 +151,7 @@ async def read_result(
 
 @router.post(
     "/runs/{run_id}/steer",
-    responses=problems(400, 404, 409, 413, 415, 429, 504),
+    responses=problems(400, 404, 409, 429, 504),
     dependencies=[needs(Scope.STEER)],
 )
 async def steer_run(

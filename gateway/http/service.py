@@ -17,12 +17,13 @@ from pydantic import Field
 from gateway.http.access import needs, open_to_all
 from gateway.http.parts import TheGateway, TheProcess
 from gateway.http.problems import Problem
+from gateway.http.tags import Tagged
 from perdure.domain.access import Scope
 from perdure.domain.errors import Unavailable
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
 
-router = APIRouter(tags=["service"])
+router = APIRouter(tags=["service"], route_class=Tagged)
 
 #: Seconds for a part to answer; in health it takes milliseconds.
 _PATIENCE = 3.0

@@ -47,14 +47,14 @@ class Reset(Frozen):
     dropped: int = Field(examples=[0])
 
 
-@router.get("", responses=problems(), dependencies=[needs(Scope.READ)])
+@router.get("", responses=problems(400), dependencies=[needs(Scope.READ)])
 async def list_sessions(
     gateway: TheGateway,
     request: Request,
     response: Response,
     kind: Kind | Literal["all"] = "all",
     state: SessionState | None = None,
-    agent: Annotated[str | None, Query(max_length=200)] = None,
+    agent: Annotated[str | None, Query(max_length=200, description="Only of this agent.")] = None,
     label: Label | None = None,
     since_minutes: Annotated[
         float | None,

@@ -33,14 +33,21 @@ class Telling(BaseModel):
         description="Whether to wait for the answer, or to let the two talk for some turns.",
     )
     timeout: float = Field(
-        60, gt=0, le=_LONGEST, allow_inf_nan=False, description="Seconds for all of it."
+        60,
+        gt=0,
+        le=_LONGEST,
+        allow_inf_nan=False,
+        strict=True,
+        description="Seconds for all of it.",
     )
-    max_turns: int = Field(3, ge=1, le=20, description="Of a `ping-pong`, after the first answer.")
+    max_turns: int = Field(
+        3, ge=1, le=20, strict=True, description="Of a `ping-pong`, after the first answer."
+    )
 
 
 @router.post(
     "/tell",
-    responses=problems(400, 403, 404, 409, 413, 415, 429),
+    responses=problems(400, 403, 404, 409, 429),
     dependencies=[needs(Scope.STEER)],
 )
 async def tell_session(

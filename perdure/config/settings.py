@@ -26,6 +26,7 @@ from perdure.channels import ChannelName, ChannelSettings
 from perdure.config.context import ContextSettings
 from perdure.config.encryption import EncryptionSettings
 from perdure.config.memory import MemorySettings
+from perdure.config.observability import ObservabilitySettings
 from perdure.config.policies import (
     LabelWord,
     ModelSettings,
@@ -213,6 +214,7 @@ class Settings(_Table):
     models: dict[Word, ModelSettings] = {}
     audit: AuditSettings = AuditSettings()
     delegation: DelegationSettings = DelegationSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()
     mcp: dict[ServerName, SourceSettings] = Field({}, validate_default=True)
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)

@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 from perdure.audit import AuditEntry, AuditFiles
 from perdure.store.approvals import Approvals
 from perdure.store.audit import AuditTrail
+from perdure.store.backlog import Backlogs
 from perdure.store.budgets import Budgets
 from perdure.store.claims import Claims
 from perdure.store.context_search import ContextSearch
@@ -27,6 +28,7 @@ from perdure.store.run_trees import RunTrees
 from perdure.store.run_views import RunViews
 from perdure.store.run_waits import RunWaits
 from perdure.store.runs import Runs
+from perdure.store.schedules import Schedules
 from perdure.store.search import Search
 from perdure.store.search_summaries import SearchSummaries
 from perdure.store.seeding import Seeding
@@ -42,6 +44,7 @@ from perdure.store.tails import Tails
 from perdure.store.tool_lists import ToolLists
 from perdure.store.trails import NoTrail, Trail
 from perdure.store.transcript import Transcript
+from perdure.store.turn_traces import TurnTraces
 from perdure.store.turns import Turns
 from perdure.store.withheld_results import WithheldResults
 
@@ -55,6 +58,7 @@ class Store:
         self.sessions = Sessions(database)
         self.session_callers = SessionCallers(database)
         self.mailbox = Mailbox(database)
+        self.schedules = Schedules(database)
         self.seeding = Seeding(database)
         self.repeats = Repeats(database)
         self.turns = Turns(database, trail)
@@ -87,6 +91,8 @@ class Store:
         self.exchanges = Exchanges(database)
         self.withheld_results = WithheldResults(database)
         self.remembering = Remembering(database)
+        self.backlogs = Backlogs(database)
+        self.turn_traces = TurnTraces(database)
         self.tool_lists = ToolLists(database)
 
     @classmethod
