@@ -171,7 +171,7 @@ address = "http://x"
         f'{path}, line 11: temporal.address = "http://x" must be host:port, as in localhost:7233.',
         f"{path}, line 12: nothing is not a key or table of the top level. "
         "Known there: agents, default_agent, limits, context, memory, store, temporal, gateway, "
-        "policy, channels, tools, workspace, models, audit, delegation, mcp.",
+        "policy, channels, webhooks, tools, workspace, models, audit, delegation, mcp.",
     ]
 
 

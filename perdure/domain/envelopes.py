@@ -55,6 +55,8 @@ class Envelope(Frozen):
     cleared: bool = False
     #: The exchange it belongs to, whose other side waits for the end of its turn.
     exchange: str | None = None
+    #: Whether its answer leaves by a channel, which the store knows.
+    replies: bool = False
 
     @property
     def size(self) -> int:
