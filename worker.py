@@ -9,8 +9,6 @@ import argparse
 import asyncio
 import contextlib
 import gc
-import logging
-import os
 import signal
 import sys
 from datetime import timedelta
@@ -49,7 +47,9 @@ from activities.stubs import (
 from activities.toolboxes import Toolboxes
 from activities.tools import ToolCalls
 from activities.upkeep import UpkeepWork
+from activities.watching import Watching
 from gateway.connection import connect, ensure_search_attributes, leave
+from gateway.metrics import sdk_runtime, serving
 from gateway.schedules import ensure_memory_upkeep, ensure_upkeep
 from perdure.channels.courier import Courier
 from perdure.config import Settings, load_settings
@@ -59,6 +59,7 @@ from perdure.memory import Memory
 from perdure.models import ModelFailure, close_models, resolve
 from perdure.sources import Sources
 from perdure.store import Store
+from perdure.telemetry import logs, tracing
 from workflows.memory import MemoryReindex, MemoryUpkeep
 from workflows.scheduled import Scheduled
 from workflows.session import Session
@@ -123,6 +124,7 @@ def build(settings: Settings, temporal: Client, store: Store, sources: Sources) 
             memories.tend_memory,
         ],
         workflow_runner=workflow_runner(),
+        interceptors=[Watching(store)],
         graceful_shutdown_timeout=GRACE,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
@@ -147,14 +149,17 @@ async def run(settings: Settings) -> None:
         loop.add_signal_handler(number, stopping.set)
     # A user's tools may stand beside perdure.toml. Behind everything else: they shadow nothing.
     sys.path.append(str(settings.home))
-    temporal = await connect(settings)
+    temporal = await connect(settings, sdk_runtime(settings.observability))
     await ensure_search_attributes(temporal)
     await ensure_upkeep(temporal, settings)
     await ensure_memory_upkeep(temporal, settings)
-    store = await Store.open(settings.store_url, settings.audit_files)
+    store = await Store.open(
+        settings.store_url, settings.audit_files, readers=settings.store.pool_size
+    )
     sources = Sources(settings.mcp, settings.home)
     try:
-        async with build(settings, temporal, store, sources):
+        worker = build(settings, temporal, store, sources)
+        async with worker, serving(settings.observability, store):
             warming = asyncio.create_task(_warm(settings), name="warm-models")
             warming.add_done_callback(lambda _: _settle_heap())
             await stopping.wait()
@@ -163,6 +168,7 @@ async def run(settings: Settings) -> None:
         await sources.close()
         await close_models()
         await store.close()
+        await asyncio.to_thread(tracing.stop)
 
 
 def _settle_heap() -> None:
@@ -187,9 +193,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="worker", description=__doc__)
     parser.add_argument("--home", type=Path)
     arguments = parser.parse_args()
-    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"))
     try:
-        asyncio.run(run(load_settings(arguments.home)))
+        settings = load_settings(arguments.home)
+        logs.configure(settings.observability.logs)
+        tracing.configure(settings.observability, "perdure-worker", settings.temporal.namespace)
+        asyncio.run(run(settings))
     except PerdureError as error:
         print(f"error: {error}", file=sys.stderr)
         leave(1)

@@ -27,6 +27,7 @@ from perdure.guard import Guard
 from perdure.store import Store
 from perdure.store.outlines import Outline
 from perdure.store.summaries import Draft, Place
+from perdure.telemetry import metrics
 
 #: Beyond so many budgets the newest raw messages are not looked at before the oldest are
 #: summarised: there may be half a million from before summaries were made.
@@ -112,6 +113,9 @@ class Compaction:
             await self._pass(sweep, outline, made)
             outline = await self._outline(key, budget) or outline
         await self._store.sweeps.end(key, ended)
+        metrics.COMPACTIONS.labels(ended).inc()
+        metrics.SUMMARIES.labels("model").inc(sweep.published - sweep.fallbacks)
+        metrics.SUMMARIES.labels("fallback").inc(sweep.fallbacks)
         return CompactOutcome(
             ended=ended,
             published=sweep.published,

@@ -24,6 +24,7 @@ from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.messages import Frozen
 from perdure.domain.states import SessionState
 from perdure.store.runs import Address
+from perdure.telemetry import tracing
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 _WORKFLOWS = {Kind.DM: "Session", Kind.GROUP: "Session", Kind.SUB_AGENT: "SubAgent"}
@@ -49,6 +50,8 @@ class Post:
         Raises:
             RPCError: when the server did not take it; send again.
         """
+        trace = envelope.trace or tracing.carried()
+        envelope = envelope.model_copy(update={"trace": trace})
         await self._signal(session_key, agent, "deliver", envelope)
 
     async def wake(self, *addresses: Address) -> None:

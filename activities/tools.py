@@ -35,9 +35,10 @@ from perdure.domain.states import ToolStatus
 from perdure.domain.steps import ToolOutcome, ToolRequest, Waiting
 from perdure.guard import Guard
 from perdure.store import Store
-from perdure.store.claims import Claim, Look, Result, Ruling, Verdict
+from perdure.store.claims import UNKNOWN_TOOL, Claim, Look, Result, Ruling, Verdict
 from perdure.store.clock import now
 from perdure.store.file_labels import EVERYTHING
+from perdure.telemetry.work import name_tool
 from perdure.tools import BUILTIN, Effect, ToolSpec, to_json_text
 from perdure.tools.subagents import SPAWN
 from perdure.workspace import Edited, FileText, Listing, Matches, Written, keep
@@ -73,6 +74,7 @@ class ToolCalls:
                 return await self._sealed(request, look)
             specs = await self._specs(request)
             spec = specs.get(look.call.name)
+            name_tool(UNKNOWN_TOOL if spec is None else spec.name)
             ruling = await asyncio.to_thread(self._guard.calls.rule, request, look, spec)
             if ruling.verdict is Verdict.RUN and spec is not None:
                 writes = await asyncio.to_thread(self._writes, request, spec, ruling.call)

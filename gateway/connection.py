@@ -17,6 +17,7 @@ from temporalio.api.operatorservice.v1 import (
 )
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
+from temporalio.runtime import Runtime
 from temporalio.service import RPCError
 
 from gateway.codec import data_converter
@@ -26,8 +27,9 @@ from perdure.domain.errors import Unavailable
 from perdure.domain.visibility import SEARCH_ATTRIBUTES
 
 
-async def connect(settings: Settings) -> Client:
-    """A client for the configured cluster, or else for the stack that runs on this home.
+async def connect(settings: Settings, runtime: Runtime | None = None) -> Client:
+    """A client for the configured cluster, or else for the stack that runs on this home; over
+    `runtime`, else over the SDK's own.
 
     A configured cluster takes TLS, API key and the rest from Temporal's own environment
     (`TEMPORAL_*`, profiles); the stack of a home is local and takes nothing from there.
@@ -51,7 +53,7 @@ async def connect(settings: Settings) -> Client:
     converter = data_converter(settings)
     options |= {"target_host": address, "namespace": settings.temporal.namespace}
     try:
-        return await Client.connect(**options, data_converter=converter)
+        return await Client.connect(**options, data_converter=converter, runtime=runtime)
     except (RPCError, RuntimeError) as error:
         raise Unavailable(
             f"Temporal does not answer at {address}: {error}.",

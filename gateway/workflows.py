@@ -24,6 +24,7 @@ from activities.post import start_options, workflow_id
 from perdure.domain.envelopes import Envelope, Ticket
 from perdure.domain.errors import PerdureError, Refusal, Unavailable, from_refusal
 from perdure.domain.keys import SessionKey
+from perdure.telemetry import tracing
 from workflows.session import Session
 
 Result = TypeVar("Result")
@@ -49,7 +50,11 @@ class SessionWorkflows:
 
     async def admit(self, key: SessionKey, agent: str, envelope: Envelope) -> Ticket:
         """Admit an envelope; a session that is new or closed is started by it."""
+        with tracing.span("admit", {"gen_ai.conversation.id": str(key)}):
+            envelope = envelope.model_copy(update={"trace": tracing.carried()})
+            return await self._admit(key, agent, envelope)
 
+    async def _admit(self, key: SessionKey, agent: str, envelope: Envelope) -> Ticket:
         async def call() -> Ticket:
             return await self._temporal().execute_update_with_start_workflow(
                 Session.admit,

@@ -62,6 +62,8 @@ def test_every_key_is_in_the_written_file_and_its_comments_tell_the_true_default
     examples |= {"audit.anchor", "agents.main.intake"}
     examples |= {"context.summary_model", "context.daily_cost"}
     examples |= {"memory.uri", "memory.auto_model"}
+    examples |= {f"observability.{key}" for key in ("otlp_endpoint", "metrics_port")}
+    examples |= {"observability.temporal_metrics_port"}
     examples |= {"temporal.encryption.active", "temporal.encryption.ui_origins"}
     examples |= {"agents.main.steer_inject", "limits.run_tokens", "limits.run_cost"}
     tables = ("policy.rules.", "channels.", "tools.", "workspace.labels.", "models.")

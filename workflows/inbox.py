@@ -129,6 +129,11 @@ class Inbox:
         Returns what may not come in. What has come since was checked without knowing the
         session; and the agent may have lost the clearance for what was sent to it before.
         """
+        # The mailbox knows an envelope but for its trace.
+        traces = {envelope.message_id: envelope.trace for envelope in self._state.inbox}
+        pending = [
+            each.model_copy(update={"trace": traces.get(each.message_id)}) for each in pending
+        ]
         ids = {envelope.message_id for envelope in pending}
         came = [envelope for envelope in self._state.inbox if envelope.message_id not in ids]
         allowed = [

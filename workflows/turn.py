@@ -285,6 +285,7 @@ class TurnEngine:
                     exchange=current.envelope.exchange,
                     aside=current.aside,
                     asked_by=sender.id if sender.kind in _SESSIONS else None,
+                    trace=current.envelope.trace,
                 ),
                 start_to_close_timeout=timedelta(seconds=self.profile.step_timeout),
                 heartbeat_timeout=HEARTBEAT_TIMEOUT,
@@ -363,6 +364,7 @@ class TurnEngine:
             label=self._state.label,
             exchange=current.envelope.exchange,
             aside=current.aside,
+            trace=current.envelope.trace,
         )
         await write(SessionActivities.end_turn, end, f"turn {current.turn} · {state}")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
-import os
 import sys
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from gateway.connection import leave
 from gateway.http.server import serve
 from perdure.config import load_settings
 from perdure.domain.errors import PerdureError
+from perdure.telemetry import logs, tracing
 
 
 def main() -> None:
@@ -22,12 +21,15 @@ def main() -> None:
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
     arguments = parser.parse_args()
-    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"))
     try:
-        asyncio.run(serve(load_settings(arguments.home), arguments.host, arguments.port))
+        settings = load_settings(arguments.home)
+        logs.configure(settings.observability.logs)
+        tracing.configure(settings.observability, "perdure-gateway", settings.temporal.namespace)
+        asyncio.run(serve(settings, arguments.host, arguments.port))
     except PerdureError as error:
         print(f"The gateway cannot serve. {error}", file=sys.stderr)
         leave(1)
+    tracing.stop()
     leave(0)
 
 

@@ -28,6 +28,7 @@ from gateway.http import (
     service,
     sessions,
     tell,
+    watching,
 )
 from gateway.http.access import routes, scopes_of
 from gateway.http.authentication import Authentication, Gate, Local
@@ -38,6 +39,7 @@ from gateway.http.openai.refusals import of_problem
 from gateway.http.parts import Process
 from gateway.http.problems import install
 from gateway.http.shaping import Shape, shaped
+from gateway.mcp.endpoint import route as mcp_route
 
 #: What the gateway serves, in the order of the document.
 _PARTS = (
@@ -56,6 +58,7 @@ _PARTS = (
     codec,
     chat,
     responses,
+    watching,
 )
 
 
@@ -92,14 +95,17 @@ def create_app(
     app.state.codec = codec.codec_of(client.settings)
     for part in _PARTS:
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
+    app.router.routes.append(mcp_route())
     install(app)
     # The last one added is asked first.
+    app.add_middleware(watching.Routed)
     app.add_middleware(RawPath)
     app.add_middleware(BodyLimit, limits=client.settings.limits)
     gate = gate or Local(client.settings.gateway.level)
     app.add_middleware(Authentication, gate=gate, is_open=lambda path: _is_open(app, path))
     app.add_middleware(LoopbackOnly, hosts=hosts)
     app.add_middleware(codec.UiOrigins, origins=client.settings.temporal.encryption.ui_origins)
+    app.add_middleware(watching.Watching)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

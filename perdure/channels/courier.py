@@ -40,6 +40,7 @@ from perdure.domain.messages import Frozen
 from perdure.domain.states import DeliveryState
 from perdure.store import Store
 from perdure.store.deliveries import Dispatch, Entry
+from perdure.telemetry.metrics import DELIVERIES
 
 #: Tries of one delivery. A receiver that restarts is back within a few of them.
 ATTEMPTS = 4
@@ -124,6 +125,7 @@ class Courier:
                 f"This session is {label}; through this channel, this recipient may be sent what "
                 f"is {level} at most."
             )
+            DELIVERIES.labels(channel, DeliveryState.WITHHELD).inc()
             return _told(dispatch, await self._deliveries.withhold(dispatch, reason))
         repeat = settings.delivery is Guarantee.AT_LEAST_ONCE
         entry = await self._deliveries.begin(dispatch, repeat=repeat)
@@ -135,7 +137,7 @@ class Courier:
     async def _deliver(
         self, dispatch: Dispatch, entry: Entry, parcel: Parcel, repeat: bool
     ) -> Delivery:
-        settle = self._deliveries.settle
+        settle = self._settle
         carrier = self._carriers[dispatch.channel]
         try:
             receipt = await deliver(carrier, parcel, repeat=repeat, doubtful=entry.doubtful)
@@ -154,6 +156,13 @@ class Courier:
             state = DeliveryState.CONFIRMED if receipt.confirmed else DeliveryState.SENT
             settled = await settle(dispatch, entry, state)
         return _told(dispatch, settled)
+
+    async def _settle(
+        self, dispatch: Dispatch, entry: Entry, state: DeliveryState, reason: str | None = None
+    ) -> Entry:
+        settled = await self._deliveries.settle(dispatch, entry, state, reason)
+        DELIVERIES.labels(dispatch.channel, settled.state).inc()
+        return settled
 
     def _known(self, channel: str) -> ChannelSettings:
         settings = self._channels.get(channel)

@@ -26,6 +26,7 @@ from perdure.channels import ChannelName, ChannelSettings
 from perdure.config.context import ContextSettings
 from perdure.config.encryption import EncryptionSettings
 from perdure.config.memory import MemorySettings
+from perdure.config.observability import ObservabilitySettings
 from perdure.config.policies import (
     LabelWord,
     ModelSettings,
@@ -50,7 +51,7 @@ DEFAULT_INSTRUCTIONS = (
 )
 
 #: The databases the store speaks.
-STORE_SCHEMES = ("sqlite",)
+STORE_SCHEMES = ("sqlite", "postgresql", "postgresql+asyncpg")
 
 _AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
@@ -131,6 +132,8 @@ class StoreSettings(_Table):
 
     #: An SQLAlchemy URL; None is an SQLite file in the home folder.
     url: str | None = None
+    #: Connections of each process that read; one more writes, and one hears of events.
+    pool_size: int = Field(4, ge=1, le=50)
 
     @field_validator("url")
     @classmethod
@@ -215,6 +218,7 @@ class Settings(_Table):
     models: dict[Word, ModelSettings] = {}
     audit: AuditSettings = AuditSettings()
     delegation: DelegationSettings = DelegationSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()
     mcp: dict[ServerName, SourceSettings] = Field({}, validate_default=True)
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)

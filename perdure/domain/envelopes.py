@@ -56,7 +56,9 @@ class Envelope(Frozen):
     #: The exchange it belongs to, whose other side waits for the end of its turn.
     exchange: str | None = None
     #: Whether its answer leaves by a channel, which the store knows.
-    replies: bool = False
+    replies: bool = Field(False, exclude_if=lambda replies: not replies)
+    #: What sent it, as the `traceparent` of a trace; where there is none it takes no room.
+    trace: str | None = Field(None, exclude_if=lambda trace: trace is None)
 
     @property
     def size(self) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from pydantic import Field
+
 from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import Envelope
 from perdure.domain.errors import Code, Refusal
@@ -87,6 +89,8 @@ class StepRequest(Frozen):
     aside: bool = False
     #: The session that gets the answer; None when it leaves for a person.
     asked_by: str | None = None
+    #: As the message's envelope has it.
+    trace: str | None = Field(None, exclude_if=lambda trace: trace is None)
 
 
 class PlannedCall(Frozen):
@@ -175,6 +179,8 @@ class TurnEnd(Frozen):
     label: Label = Label.PUBLIC
     exchange: str | None = None
     aside: bool = False
+    #: As the message's envelope has it.
+    trace: str | None = Field(None, exclude_if=lambda trace: trace is None)
 
 
 class ExchangeTurn(Frozen):

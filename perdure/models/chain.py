@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from perdure.models.failure import ModelFailure, failure_of_all
 from perdure.models.prompt import Answer, OnText, Piece, Prompt
 from perdure.models.resolution import resolve
+from perdure.telemetry.model_calls import model_call
 
 
 class ModelChain:
@@ -35,8 +36,11 @@ class ModelChain:
         for name in self.names:
             relay = _Relay(on_text)
             try:
-                model = await resolve(name)
-                return await model.answer(prompt, relay.pass_on)
+                with model_call(name) as call:
+                    model = await resolve(name)
+                    answer = await model.answer(prompt, relay.pass_on)
+                    call.answered(answer.usage, answer.finish_reason)
+                return answer
             except ModelFailure as failure:
                 failures.append(failure)
                 if relay.spoke:

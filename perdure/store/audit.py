@@ -51,6 +51,7 @@ from perdure.domain.labels import Label
 from perdure.store.clock import now
 from perdure.store.database import Database, after_commit
 from perdure.store.tables import audit
+from perdure.telemetry import decisions
 
 #: Entries read at a time when all are walked.
 PAGE = 500
@@ -96,6 +97,7 @@ class AuditTrail:
         """
         trail = self._begun(connection)
         record = link(self._key, trail.head, entry, now())
+        decisions.count(entry)
         connection.execute(_INSERT, record.columns())
         trail.head = record.head
         self._anchor.write(Anchor(trail.settled, trail.head))

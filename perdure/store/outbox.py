@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
@@ -17,7 +18,6 @@ from sqlalchemy import Connection, bindparam, func, select
 from perdure.domain.messages import Frozen
 from perdure.domain.states import EventKind
 from perdure.store.database import Database
-from perdure.store.dialect import CommitWatch
 from perdure.store.tables import events
 
 #: Events read at a time by a tail or a replay.
@@ -43,6 +43,11 @@ class Event(Frozen):
     step: int | None = None
     payload: dict[str, Any]
     at: datetime
+
+    @cached_property
+    def as_json(self) -> str:
+        """The event as JSON, made once for all who listen."""
+        return self.model_dump_json()
 
 
 class Outbox:
@@ -113,7 +118,7 @@ class Outbox:
             self._reader = None
 
     async def _read(self) -> None:
-        watch = CommitWatch(self._database.url)
+        watch = self._database.watch()
         try:
             while True:
                 while page := await self.page(after=self._cursor):

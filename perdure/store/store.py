@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 from perdure.audit import AuditEntry, AuditFiles
 from perdure.store.approvals import Approvals
 from perdure.store.audit import AuditTrail
+from perdure.store.backlog import Backlogs
 from perdure.store.budgets import Budgets
 from perdure.store.claims import Claims
 from perdure.store.context_search import ContextSearch
@@ -14,6 +15,7 @@ from perdure.store.context_views import ContextViews
 from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
+from perdure.store.dialect import READERS
 from perdure.store.exchanges import Exchanges
 from perdure.store.mailbox import Mailbox
 from perdure.store.nodes import Nodes
@@ -44,6 +46,7 @@ from perdure.store.tails import Tails
 from perdure.store.tool_lists import ToolLists
 from perdure.store.trails import NoTrail, Trail
 from perdure.store.transcript import Transcript
+from perdure.store.turn_traces import TurnTraces
 from perdure.store.turns import Turns
 from perdure.store.withheld_results import WithheldResults
 
@@ -91,13 +94,17 @@ class Store:
         self.exchanges = Exchanges(database)
         self.withheld_results = WithheldResults(database)
         self.remembering = Remembering(database)
+        self.backlogs = Backlogs(database)
+        self.turn_traces = TurnTraces(database)
         self.tool_lists = ToolLists(database)
 
     @classmethod
-    async def open(cls, url: str, audit: AuditFiles | None = None) -> Store:
+    async def open(
+        cls, url: str, audit: AuditFiles | None = None, *, readers: int = READERS
+    ) -> Store:
         """The store at a database URL, its schema up to date. Without the audit files it is for
-        looking only: what policy decides cannot be recorded."""
-        database = await Database.open(url)
+        looking only: what policy decides cannot be recorded. `readers` are as for a `Database`."""
+        database = await Database.open(url, readers=readers)
         trail = NoTrail() if audit is None else await AuditTrail.open(database, audit)
         return cls(database, trail)
 
