@@ -148,7 +148,9 @@ async def run(settings: Settings) -> None:
     await ensure_search_attributes(temporal)
     await ensure_upkeep(temporal, settings)
     await ensure_memory_upkeep(temporal, settings)
-    store = await Store.open(settings.store_url, settings.audit_files)
+    store = await Store.open(
+        settings.store_url, settings.audit_files, readers=settings.store.pool_size
+    )
     sources = Sources(settings.mcp, settings.home)
     try:
         worker = build(settings, temporal, store, sources)

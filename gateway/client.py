@@ -110,7 +110,11 @@ class SessionClient:
             Unavailable: when Temporal cannot be reached, or the store cannot be opened.
         """
         temporal = None if reading else await connect(settings)
-        store = await Store.open(settings.store_url, None if reading else settings.audit_files)
+        store = await Store.open(
+            settings.store_url,
+            None if reading else settings.audit_files,
+            readers=settings.store.pool_size,
+        )
         try:
             yield cls(settings, temporal, store)
         finally:

@@ -1,11 +1,15 @@
-"""One real Temporal server for the whole run, and one ordinary stack on it."""
+"""One real Temporal server for the whole run, and one ordinary stack on it; one PostgreSQL, and the
+stores of the tests that run on each engine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.support.postgres import Cluster, missing, running_cluster
 from tests.support.stack import Stack, running_stack, server
 
 
@@ -22,3 +26,24 @@ async def stack(
     """A stack for tests that kill nothing: sessions are told apart by their keys."""
     async with running_stack(tmp_path_factory.mktemp("home"), temporal_address) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """One PostgreSQL server for the whole run."""
+    if why := missing():
+        pytest.skip(why)
+    with running_cluster() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """The URL of an empty store, on one engine after the other."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'perdure.db'}"
+        return
+    running: Cluster = request.getfixturevalue("cluster")
+    url = await running.fresh()
+    yield url
+    await running.drop(url)

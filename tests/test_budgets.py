@@ -20,8 +20,8 @@ LIMITS = Limits(run_tokens=10_000, run_cost=1.0)
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(tmp_path) as store:
+async def store(tmp_path: Path, store_url: str) -> AsyncIterator[Store]:
+    async with opened(tmp_path, store_url) as store:
         await store.sessions.open(OpenSession(session_key=TOP, agent="main"))
         yield store
 

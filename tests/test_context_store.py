@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,13 @@ from perdure.store import Store
 from perdure.store.integrity import Fault, check, mend
 from perdure.store.summaries import Draft, Place
 from tests.support.conversations import Conversation, opened
+from tests.support.damage import damage
 from tests.support.terminal import Ran, perdure
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(tmp_path) as found:
+async def store(tmp_path: Path, store_url: str) -> AsyncIterator[Store]:
+    async with opened(tmp_path, store_url) as found:
         yield found
 
 
@@ -259,8 +259,7 @@ async def test_a_result_that_comes_late_lies_under_the_summary_of_its_call(
 async def test_what_was_said_on_a_side_thread_is_in_no_context_and_under_no_summary(
     talk: Conversation,
 ) -> None:
-    path = Path(talk.store.database.url.database or "")
-    await asyncio.to_thread(damage, path, "UPDATE messages SET aside = 1 WHERE seq IN (3, 4, 5)")
+    await damage(talk.store.database, "UPDATE messages SET aside = true WHERE seq IN (3, 4, 5)")
     outline = await talk.store.outlines.of(talk.key, 1_000_000)
     assert outline is not None
     assert [item.first_seq for item in outline.items[:3]] == [1, 2, 6]
@@ -339,6 +338,7 @@ async def test_what_a_past_turn_saw_can_be_looked_at_again_exactly(talk: Convers
     assert await talk.store.tails.look_back(talk.key, 99, 1_000_000) is None
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 async def test_what_a_step_reads_is_found_by_an_index_however_much_there_is(
     talk: Conversation,
 ) -> None:
@@ -352,13 +352,13 @@ async def test_what_a_step_reads_is_found_by_an_index_however_much_there_is(
     def heard(_c: Any, _k: Any, statement: str, parameters: Any, *_: Any) -> None:
         ran.append((statement, parameters))
 
-    event.listen(database._reader, "before_cursor_execute", heard)
+    event.listen(database._engine._reader, "before_cursor_execute", heard)
     await talk.begin("next")
     for _ in range(2):
         await talk.view(budget=50)
     await talk.store.outlines.of(talk.key, 1_000_000)
     await talk.store.nodes.leaves_of(talk.key, 0, [1, 2, 20])
-    event.remove(database._reader, "before_cursor_execute", heard)
+    event.remove(database._engine._reader, "before_cursor_execute", heard)
 
     def plans(connection: Connection) -> list[str]:
         return [
@@ -375,18 +375,9 @@ async def test_what_a_step_reads_is_found_by_an_index_however_much_there_is(
 # Integrity -----------------------------------------------------------------------------------
 
 
-def damage(path: Path, *statements: str) -> None:
-    """Change a store behind its back, as no code of ours would."""
-    with sqlite3.connect(path) as connection:
-        for statement in statements:
-            connection.execute(statement)
-    connection.close()
-
-
 async def mend_after(talk: Conversation, *statements: str) -> list[Fault]:
     """The faults that are found, and are gone after the repair."""
-    path = Path(talk.store.database.url.database or "")
-    await asyncio.to_thread(damage, path, *statements)
+    await damage(talk.store.database, *statements)
     found = await check(talk.store.database, talk.key)
     mended = await mend(talk.store.database, talk.key)
     assert {finding.fault for finding in found[:1]} <= {finding.fault for finding in mended}
@@ -471,13 +462,14 @@ async def test_a_repair_of_what_is_whole_changes_nothing(deep: Conversation) -> 
 
 
 async def test_doctor_finds_what_is_wrong_and_repairs_it_when_it_is_told_to(
-    deep: Conversation, tmp_path: Path
+    deep: Conversation, tmp_path: Path, store_url: str
 ) -> None:
     async def doctor(*options: str) -> Ran:
-        return await perdure("doctor", *options, home=tmp_path, environ={})
+        environ = {"PERDURE_STORE_URL": store_url}
+        return await perdure("doctor", *options, home=tmp_path, environ=environ)
 
     asked = ("--context", deep.key)
-    await asyncio.to_thread(damage, tmp_path / "perdure.db", "DELETE FROM summary_sources")
+    await damage(deep.store.database, "DELETE FROM summary_sources")
     found = await doctor(*asked, "--json")
     assert found.code == 1
     report = json.loads(found.out)

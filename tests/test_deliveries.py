@@ -40,8 +40,8 @@ def url_of(home: Path) -> str:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(url_of(tmp_path))
+async def store(store_url: str) -> AsyncIterator[Store]:
+    opened = await Store.open(store_url)
     await opened.sessions.open(OpenSession(session_key=KEY, agent="main"))
     yield opened
     await opened.close()
@@ -208,7 +208,9 @@ async def test_a_cancelled_delivery_is_of_unknown_outcome(store: Store) -> None:
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
-async def test_a_process_killed_between_begin_and_sent(store: Store, guarantee: str) -> None:
+async def test_a_process_killed_between_begin_and_sent(
+    store: Store, store_url: str, guarantee: str
+) -> None:
     code = """
 import asyncio, sys
 from pathlib import Path
@@ -229,7 +231,7 @@ asyncio.run(main())
         settings = hook(receiver, delivery=guarantee)
         url = settings.url.get_secret_value()
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", code, f"sqlite:///{store.database.url.database}", url, SECRET
+            sys.executable, "-c", code, store_url, url, SECRET
         )
         await receiver.arrived.wait()
         process.kill()

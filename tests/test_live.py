@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
 
 import pytest
 
@@ -155,8 +154,8 @@ class Watcher:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    store = await Store.open(f"sqlite:///{tmp_path / 'perdure.db'}")
+async def scene(store_url: str) -> AsyncIterator[Scene]:
+    store = await Store.open(store_url)
     await store.sessions.open(OpenSession(session_key=KEY, agent="main"))
     yield Scene(store)
     await store.close()
@@ -325,6 +324,7 @@ async def test_workers_stream_while_somebody_listens_and_not_longer(scene: Scene
     assert not await scene.store.deltas.listened(KEY)
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 async def test_giving_up_on_an_item_loses_none(scene: Scene) -> None:
     impatient: list[LiveItem] = []
 

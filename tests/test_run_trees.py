@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, insert, select, update
@@ -23,8 +22,8 @@ KEY = "default:me"
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    store = await Store.open(f"sqlite:///{tmp_path / 'perdure.db'}")
+async def store(store_url: str) -> AsyncIterator[Store]:
+    store = await Store.open(store_url)
     await store.database.write(make_session, KEY, "main")
     yield store
     await store.close()

@@ -26,8 +26,8 @@ ONE = Limits(children=1)
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(tmp_path) as store:
+async def store(tmp_path: Path, store_url: str) -> AsyncIterator[Store]:
+    async with opened(tmp_path, store_url) as store:
         await store.sessions.open(OpenSession(session_key=TOP, agent="main"))
         yield store
 

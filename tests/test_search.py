@@ -24,7 +24,7 @@ from perdure.domain.labels import Label, can_flow
 from perdure.domain.messages import Role
 from perdure.domain.steps import OpenSession
 from perdure.search import LONGEST_QUERY, Mode, matches, parse
-from perdure.store import Store, dialect, search, search_candidates, search_fts5
+from perdure.store import Store, dialect, search, search_candidates, search_fts5, sqlite
 from perdure.store.readers import Reader
 from perdure.store.search import Found, Lane, search_messages
 from perdure.store.session_writer import SessionWriter
@@ -221,7 +221,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         await (await Store.open(url)).close()
 
     asyncio.run(make())
-    reading, writing = dialect.create_engines(dialect.parse_url(url))
+    reading, writing = sqlite.create_engines(dialect.parse_url(url), 1)
     yield writing
     reading.dispose()
     writing.dispose()
@@ -411,7 +411,7 @@ async def test_a_database_of_the_first_release_is_indexed_when_it_is_opened(
 
 
 def _first_release(url: str) -> None:
-    reading, writing = dialect.create_engines(dialect.parse_url(url))
+    reading, writing = sqlite.create_engines(dialect.parse_url(url), 1)
     config = Config()
     config.set_main_option("script_location", str(Path(search.__file__).parent / "migrations"))
     with writing.connect() as connection:

@@ -175,11 +175,12 @@ async def _opened(home: Path | None) -> AsyncIterator[Database]:
     from perdure.config import load_settings
     from perdure.domain.errors import NotFound
     from perdure.store import Database
-    from perdure.store.dialect import parse_url
+    from perdure.store.dialect import local_file, parse_url
 
     settings = load_settings(home)
     # Opening makes the file; a home with a trail and no store has a trail that was cut off.
-    if not _has_been_used(Path(parse_url(settings.store_url).database or ""), _files(home)):
+    file = local_file(parse_url(settings.store_url))
+    if file is not None and not _has_been_used(file, _files(home)):
         raise NotFound(f"Nothing was ever decided on {settings.home}: there is no store.")
     database = await Database.open(settings.store_url)
     try:

@@ -34,7 +34,7 @@ from perdure.domain.messages import Frozen
 from perdure.domain.visibility import SEARCH_ATTRIBUTES
 from perdure.models import REHEARSAL, close_models, resolve
 from perdure.store import Store
-from perdure.store.dialect import parse_url
+from perdure.store.dialect import local_file, parse_url, place
 
 _PYTHON = (3, 11)
 #: Bytes free in the home folder: below the first it is worth a look, below the second databases
@@ -177,12 +177,12 @@ async def _store(settings: Settings) -> Check:
         url = parse_url(settings.store_url)
     except PerdureError as error:
         return _failed("store", error)
-    place = url.database or ""
-    if not os.path.exists(place):  # noqa: ASYNC240 (an instant, and nobody else waits)
+    where, file = place(url), local_file(url)
+    if file is not None and not file.exists():
         return Check(
             name="store",
             status=Status.OK,
-            message=f"{place} is not there yet; the first command makes it",
+            message=f"{where} is not there yet; the first command makes it",
         )
     try:
         # Opening brings the schema up to date, as every command does.
@@ -193,10 +193,10 @@ async def _store(settings: Settings) -> Check:
         return Check(
             name="store",
             status=Status.FAIL,
-            message=f"{place} cannot be opened: {one_line(str(error), 200)}",
+            message=f"{where} cannot be opened: {one_line(str(error), 200)}",
             hint="Was it made by a newer Perdure, or is it damaged? Restore a backup, or move it.",
         )
-    return Check(name="store", status=Status.OK, message=f"{place}, its schema up to date")
+    return Check(name="store", status=Status.OK, message=f"{where}, its schema up to date")
 
 
 def _binary() -> Check:

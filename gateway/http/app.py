@@ -38,6 +38,7 @@ from gateway.http.openai.refusals import of_problem
 from gateway.http.parts import Process
 from gateway.http.problems import install
 from gateway.http.shaping import Shape, shaped
+from gateway.mcp.endpoint import route as mcp_route
 
 #: What the gateway serves, in the order of the document.
 _PARTS = (
@@ -92,6 +93,7 @@ def create_app(
     app.state.codec = codec.codec_of(client.settings)
     for part in _PARTS:
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
+    app.router.routes.append(mcp_route())
     install(app)
     # The last one added is asked first.
     app.add_middleware(watching.Routed)

@@ -50,7 +50,7 @@ DEFAULT_INSTRUCTIONS = (
 )
 
 #: The databases the store speaks.
-STORE_SCHEMES = ("sqlite",)
+STORE_SCHEMES = ("sqlite", "postgresql", "postgresql+asyncpg")
 
 _AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
@@ -131,6 +131,8 @@ class StoreSettings(_Table):
 
     #: An SQLAlchemy URL; None is an SQLite file in the home folder.
     url: str | None = None
+    #: Connections of each process that read; one more writes, and one hears of events.
+    pool_size: int = Field(4, ge=1, le=50)
 
     @field_validator("url")
     @classmethod

@@ -2,27 +2,22 @@
 
 Invariant: the schema is current before the first statement; every change is one `write`.
 
-A transaction is a plain function from a connection to a value, run as a whole on a thread.
-Measured against aiosqlite, which crosses threads four times a statement, a turn's writes take a
-tenth of the time. Where the driver itself is asynchronous, the same functions run under
-SQLAlchemy's `run_sync`.
+A transaction is a plain function from a connection to a value, whatever the engine: see `engine`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import URL, Connection
-from sqlalchemy.exc import DBAPIError
 
-from perdure.domain.errors import Unavailable
 from perdure.store import dialect
+from perdure.store.engine import CommitWatch
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -38,39 +33,35 @@ def after_commit(connection: Connection, call: Callable[[], None]) -> None:
 
     It is made on the writing thread, holds no lock of the database, and must not raise.
     """
-    connection.info.setdefault(_AFTER_COMMIT, []).append(call)
+    connection.info[_AFTER_COMMIT].append(call)
 
 
 class Database:
-    """The engines behind a store, and the threads they run on. Open it with `Database.open`.
+    """The engine behind a store. Open it with `Database.open`."""
 
-    One thread writes, so writers of a process queue here and not at the file lock.
-    """
-
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, readers: int = dialect.READERS) -> None:
         self.url = url
-        self._reader, self._writer = dialect.create_engines(url)
-        self._reading = ThreadPoolExecutor(dialect.READERS, "store-read")
-        self._writing = ThreadPoolExecutor(1, "store-write")
+        self._engine = dialect.engine_of(url, readers)
 
     @classmethod
-    async def open(cls, url: str) -> Database:
+    async def open(cls, url: str, *, readers: int = dialect.READERS) -> Database:
         """Connect, and bring the schema up to date under a lock shared by all processes.
+
+        Args:
+            url: as `dialect.parse_url` takes it.
+            readers: transactions that read at the same time, each with a connection; one more
+                connection writes.
 
         Raises:
             InvalidArgument: for a URL that Perdure does not run on.
-            Unavailable: when the database is damaged, locked, or cannot be written.
+            Unavailable: when the database is damaged, locked, or cannot be reached or written.
         """
-        database = cls(dialect.parse_url(url))
+        database = cls(dialect.parse_url(url), readers)
         try:
-            await asyncio.get_running_loop().run_in_executor(database._writing, database._migrate)
-        except (DBAPIError, OSError) as error:
+            await database._engine.migrate(_upgrade)
+        except BaseException:
             await database.close()
-            why = error.orig if isinstance(error, DBAPIError) else error
-            raise Unavailable(
-                f"The store at {database.url.database} cannot be opened: {why}.",
-                "Is the disk full or read-only? A damaged file must be restored from a copy.",
-            ) from error
+            raise
         return database
 
     async def read(
@@ -80,12 +71,7 @@ class Database:
         **kwargs: Parameters.kwargs,
     ) -> Result:
         """Run a query on a consistent view of the database."""
-
-        def run() -> Result:
-            with self._reader.connect() as connection:
-                return query(connection, *args, **kwargs)
-
-        return await asyncio.get_running_loop().run_in_executor(self._reading, run)
+        return await self._engine.read(lambda connection: query(connection, *args, **kwargs))
 
     async def write(
         self,
@@ -97,29 +83,31 @@ class Database:
 
         A caller that is cancelled does not stop it: what was begun is committed.
         """
+        calls: list[Callable[[], None]] = []
 
-        def run() -> Result:
-            with self._writer.begin() as connection:
-                # What a transaction that was rolled back had left behind.
-                connection.info.pop(_AFTER_COMMIT, None)
-                result = transaction(connection, *args, **kwargs)
-                calls = connection.info.pop(_AFTER_COMMIT, ())
-            for call in calls:
-                call()
-            return result
+        def run(connection: Connection) -> Result:
+            calls.clear()
+            connection.info[_AFTER_COMMIT] = calls
+            return transaction(connection, *args, **kwargs)
 
-        return await asyncio.get_running_loop().run_in_executor(self._writing, run)
+        return await self._engine.write(run, partial(_make, calls))
+
+    def watch(self) -> CommitWatch:
+        """A watch on commits, for the event loop of the caller."""
+        return self._engine.watch()
 
     async def close(self) -> None:
         """Finish what was begun and release every connection."""
-        await asyncio.to_thread(self._writing.shutdown)
-        await asyncio.to_thread(self._reading.shutdown)
-        self._reader.dispose()
-        self._writer.dispose()
+        await self._engine.close()
 
-    def _migrate(self) -> None:
-        config = Config()
-        config.set_main_option("script_location", str(_MIGRATIONS))
-        with dialect.migration_lock(self.url), self._writer.connect() as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+
+def _make(calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
+
+
+def _upgrade(connection: Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,120 +1,66 @@
-"""Every line that depends on the database engine. The rest of the store is plain SQLAlchemy.
-
-Invariant: a write transaction holds the database's write lock from its first statement, so
-what it reads is what it changes, and event ids rise in commit order.
+"""Which engine a database URL names. Everything that depends on it lies in the engine's modules:
+`sqlite` and `search_fts5`, `postgres`, `postgres_dialect` and `search_tsvector`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import QueuePool
 
 from perdure.domain.errors import InvalidArgument
-from perdure.store import search_fts5
+from perdure.store.engine import Engine
+from perdure.store.sqlite import SQLiteEngine
 
-#: Threads that read, each with a connection.
+#: Transactions that read at the same time in one process, each with a connection.
 READERS = 4
-#: How long a writer waits for another process before it gives up, in seconds.
-BUSY_TIMEOUT = 30.0
-#: Pages that a connection keeps at most, in KiB. SQLite's own 2,000 are less than one search of a
-#: large database reads; it takes a quarter longer with them.
-CACHE_KIB = 8_000
-#: How often a tail looks whether another connection has committed, in seconds: at first, when an
-#: answer is likely soon, and after a while. A look takes microseconds.
-WAKE_INTERVALS = (0.002, 0.01)
-#: How many looks are made at the first interval.
-EAGER_LOOKS = 100
+_DRIVERS = {"sqlite": ("pysqlite",), "postgresql": ("asyncpg",)}
+_HINT = (
+    "Use sqlite:///PATH or postgresql://USER:PASSWORD@HOST/DATABASE; several processes share the "
+    "store, so SQLite's must be a file."
+)
 
 
 def parse_url(url: str) -> URL:
     """The database URL, checked.
 
     Raises:
-        InvalidArgument: for an engine that Perdure does not run on, or a URL without a file.
+        InvalidArgument: for an engine that Perdure does not run on, or a URL without a database.
     """
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
-        raise InvalidArgument("The store's URL cannot be parsed.", f"{error}") from error
-    if parsed.get_backend_name() != "sqlite" or parsed.database in (None, "", ":memory:"):
+    except (ArgumentError, ValueError) as error:
+        # What cannot be parsed cannot be masked.
+        raise InvalidArgument("The store's URL cannot be parsed.", _HINT) from error
+    engine, _, driver = parsed.drivername.partition("+")
+    if driver and driver not in _DRIVERS.get(engine, ()):
+        engine = ""
+    if engine not in _DRIVERS or parsed.database in (None, "", ":memory:"):
         raise InvalidArgument(
-            f"The store {parsed.render_as_string(hide_password=True)} is not supported.",
-            "Use sqlite:///PATH; several processes share it, so it must be a file.",
+            f"The store {parsed.render_as_string(hide_password=True)} is not supported.", _HINT
         )
-    return parsed.set(drivername="sqlite+pysqlite")
+    return parsed.set(drivername=engine)
 
 
-def create_engines(url: URL) -> tuple[Engine, Engine]:
-    """A reading and a writing engine. Parameters are conversation text: errors hide them."""
-    Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
-    engines = []
-    for size, begin in ((READERS, "BEGIN"), (1, "BEGIN IMMEDIATE")):
-        engine = create_engine(
-            url, poolclass=QueuePool, pool_size=size, max_overflow=0, hide_parameters=True
-        )
-        _configure(engine, begin)
-        engines.append(engine)
-    return engines[0], engines[1]
+def place(url: URL) -> str:
+    """Where the store is, for people: without a password, and without what else may be one."""
+    if url.drivername == "sqlite":
+        return url.database or ""
+    host = url.host or url.query.get("host", "localhost")
+    return f"{url.drivername}://{host}{f':{url.port}' if url.port else ''}/{url.database}"
 
 
-def _configure(engine: Engine, begin: str) -> None:
-    @event.listens_for(engine, "connect")
-    def set_pragmas(connection: Any, _record: Any) -> None:
-        # The driver would begin transactions by itself, and not before the first write.
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT * 1000)}")
-        cursor.execute("PRAGMA journal_mode = WAL")
-        cursor.execute("PRAGMA synchronous = NORMAL")
-        cursor.execute("PRAGMA foreign_keys = ON")
-        cursor.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
-        cursor.close()
-        search_fts5.register(connection)
-
-    @event.listens_for(engine, "begin")
-    def begin_transaction(connection: Any) -> None:
-        connection.exec_driver_sql(begin)
+def local_file(url: URL) -> Path | None:
+    """The file of a store that is one."""
+    return Path(url.database or "") if url.drivername == "sqlite" else None
 
 
-@contextmanager
-def migration_lock(url: URL) -> Iterator[None]:
-    """Held by one process at a time; the kernel releases it when the holder dies."""
-    with Path(f"{url.database}.migrate.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def engine_of(url: URL, readers: int = READERS) -> Engine:
+    """The engine behind a URL that `parse_url` has checked; it has not connected yet."""
+    if url.drivername == "sqlite":
+        return SQLiteEngine(url, readers)
+    # Most processes never need the driver, which takes a tenth of a second to load.
+    from perdure.store.postgres import PostgresEngine
 
-
-class CommitWatch:
-    """Tells when any other connection, of this process or another, has committed.
-
-    `PRAGMA data_version` reads shared memory and takes microseconds, so it is asked on the
-    event loop itself.
-    """
-
-    def __init__(self, url: URL) -> None:
-        self._connection = sqlite3.connect(f"file:{url.database}?mode=ro", uri=True)
-        self._seen = self._version()
-
-    def _version(self) -> int:
-        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
-
-    async def changed(self) -> None:
-        """Return once something was committed since the last call."""
-        looks = 0
-        while (version := self._version()) == self._seen:
-            await asyncio.sleep(WAKE_INTERVALS[looks >= EAGER_LOOKS])
-            looks += 1
-        self._seen = version
-
-    def close(self) -> None:
-        """Release the connection."""
-        self._connection.close()
+    return PostgresEngine(url, readers, place(url))

@@ -17,7 +17,6 @@ from sqlalchemy import Connection, bindparam, func, select
 from perdure.domain.messages import Frozen
 from perdure.domain.states import EventKind
 from perdure.store.database import Database
-from perdure.store.dialect import CommitWatch
 from perdure.store.tables import events
 
 #: Events read at a time by a tail or a replay.
@@ -113,7 +112,7 @@ class Outbox:
             self._reader = None
 
     async def _read(self) -> None:
-        watch = CommitWatch(self._database.url)
+        watch = self._database.watch()
         try:
             while True:
                 while page := await self.page(after=self._cursor):

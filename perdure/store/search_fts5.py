@@ -48,6 +48,8 @@ _OF_SUMMARIES = {
     "search_words": "search_summary_words",
     "search_trigrams": "search_summary_trigrams",
 }
+#: An index of PostgreSQL's over a table that is described.
+_INDEXES = ("search_vocabulary_parts",)
 
 #: Longer words are indexed by their beginning: encoded data would only fill the index.
 LONGEST_TOKEN = 64
@@ -70,8 +72,8 @@ Holding: TypeAlias = Callable[[str], Sequence[str] | None]
 
 def is_described(name: str | None, kind: str, _parents: object = None) -> bool:
     """Whether the metadata describes what the database has under this name; for alembic."""
-    engines = (*ENGINE_TABLES, *_OF_SUMMARIES.values())
-    return kind != "table" or not (name or "").startswith(engines)
+    engines = (*ENGINE_TABLES, *_OF_SUMMARIES.values(), *_INDEXES)
+    return kind not in ("table", "index") or not (name or "").startswith(engines)
 
 
 def register(connection: sqlite3.Connection) -> None:

@@ -15,6 +15,7 @@ from perdure.store.context_views import ContextViews
 from perdure.store.database import Database
 from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
+from perdure.store.dialect import READERS
 from perdure.store.exchanges import Exchanges
 from perdure.store.mailbox import Mailbox
 from perdure.store.nodes import Nodes
@@ -96,10 +97,12 @@ class Store:
         self.tool_lists = ToolLists(database)
 
     @classmethod
-    async def open(cls, url: str, audit: AuditFiles | None = None) -> Store:
+    async def open(
+        cls, url: str, audit: AuditFiles | None = None, *, readers: int = READERS
+    ) -> Store:
         """The store at a database URL, its schema up to date. Without the audit files it is for
-        looking only: what policy decides cannot be recorded."""
-        database = await Database.open(url)
+        looking only: what policy decides cannot be recorded. `readers` are as for a `Database`."""
+        database = await Database.open(url, readers=readers)
         trail = NoTrail() if audit is None else await AuditTrail.open(database, audit)
         return cls(database, trail)
 

@@ -28,9 +28,9 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @asynccontextmanager
-async def opened(home: Path) -> AsyncIterator[Store]:
-    """The store of a home."""
-    store = await Store.open(f"sqlite:///{home}/perdure.db", AuditFiles.of(home, None))
+async def opened(home: Path, url: str | None = None) -> AsyncIterator[Store]:
+    """The store of a home, by default in a file of it."""
+    store = await Store.open(url or f"sqlite:///{home}/perdure.db", AuditFiles.of(home, None))
     try:
         yield store
     finally:

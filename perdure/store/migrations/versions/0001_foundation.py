@@ -11,6 +11,22 @@ branch_labels = None
 depends_on = None
 
 
+#: PostgreSQL tells of events when they are committed; SQLite is asked: perdure.store.engine.
+_NOTICE = (
+    """
+    CREATE FUNCTION perdure_events_written() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      PERFORM pg_notify('perdure_events', '');
+      RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER perdure_events_written AFTER INSERT ON events
+    FOR EACH STATEMENT EXECUTE FUNCTION perdure_events_written()
+    """,
+)
+
+
 def upgrade() -> None:
     op.create_table(
         "audit",
@@ -244,3 +260,6 @@ def upgrade() -> None:
             "session_key", "message_id", name=op.f("uq_turns_session_key_message_id")
         ),
     )
+    if op.get_bind().dialect.name == "postgresql":
+        for statement in _NOTICE:
+            op.execute(statement)

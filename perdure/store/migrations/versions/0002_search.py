@@ -1,4 +1,6 @@
-"""Full-text search over the transcript: two FTS5 indexes, kept by triggers."""
+"""Full-text search over the transcript: two FTS5 indexes, kept by triggers; on PostgreSQL one of
+`tsvector`, into which the store writes: perdure.store.search_tsvector.
+"""
 
 from __future__ import annotations
 
@@ -82,6 +84,40 @@ _BACKFILL = (
     f"INSERT INTO search_trigrams (rowid, folded) SELECT doc, search_folded(text) {_TEXTS}",
 )
 
+_POSTGRESQL = (
+    """
+    CREATE TABLE search_words (
+      doc BIGINT PRIMARY KEY REFERENCES search_documents (doc),
+      tokens TSVECTOR NOT NULL
+    )
+    """,
+    "CREATE INDEX search_words_tokens ON search_words USING gin (tokens)",
+    f"""
+    CREATE FUNCTION search_session_added() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      INSERT INTO search_sessions (session_key, tenant, level)
+      VALUES (NEW.session_key, NEW.tenant, {_RANK.format("NEW")});
+      RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER search_session_added AFTER INSERT ON sessions
+    FOR EACH ROW EXECUTE FUNCTION search_session_added()
+    """,
+    f"""
+    CREATE FUNCTION search_session_labelled() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      UPDATE search_sessions SET level = {_RANK.format("NEW")}
+      WHERE session_key = NEW.session_key;
+      RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER search_session_labelled AFTER UPDATE OF label ON sessions
+    FOR EACH ROW WHEN (NEW.label <> OLD.label) EXECUTE FUNCTION search_session_labelled()
+    """,
+)
+
 
 def upgrade() -> None:
     op.create_table(
@@ -116,5 +152,6 @@ def upgrade() -> None:
             "session_key", "message_id", "query", name=op.f("pk_search_summaries")
         ),
     )
-    for statement in (*_INDEXES, *_BACKFILL, *_TRIGGERS):
+    is_postgresql = op.get_bind().dialect.name == "postgresql"
+    for statement in _POSTGRESQL if is_postgresql else (*_INDEXES, *_BACKFILL, *_TRIGGERS):
         op.execute(statement)

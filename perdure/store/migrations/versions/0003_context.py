@@ -1,4 +1,6 @@
-"""The summary DAG of each session's context, with FTS5 indexes kept by triggers."""
+"""The summary DAG of each session's context, with FTS5 indexes kept by triggers; on PostgreSQL one
+of `tsvector`, into which the store writes: perdure.store.search_tsvector.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +57,39 @@ _SEARCH = (
     CREATE TRIGGER search_summary_dropped AFTER DELETE ON summaries BEGIN
       DELETE FROM search_summary_documents WHERE {_OF.format("OLD")};
     END
+    """,
+)
+
+#: There parts of words are looked for in `folded`, of the one session that is asked.
+_POSTGRESQL = (
+    """
+    CREATE TABLE search_summary_words (
+      doc BIGINT PRIMARY KEY REFERENCES search_summary_documents (doc) ON DELETE CASCADE,
+      tokens TSVECTOR NOT NULL
+    )
+    """,
+    "CREATE INDEX search_summary_words_tokens ON search_summary_words USING gin (tokens)",
+    f"""
+    CREATE FUNCTION search_summary_labelled() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      UPDATE search_summary_documents SET level = {_RANK} WHERE {_OF.format("NEW")};
+      RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER search_summary_labelled AFTER UPDATE OF label ON summaries
+    FOR EACH ROW WHEN (NEW.label <> OLD.label) EXECUTE FUNCTION search_summary_labelled()
+    """,
+    f"""
+    CREATE FUNCTION search_summary_dropped() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      DELETE FROM search_summary_documents WHERE {_OF.format("OLD")};
+      RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER search_summary_dropped AFTER DELETE ON summaries
+    FOR EACH ROW EXECUTE FUNCTION search_summary_dropped()
     """,
 )
 
@@ -150,5 +185,5 @@ def upgrade() -> None:
         "search_summary_documents",
         ["session", "summary_id"],
     )
-    for statement in _SEARCH:
+    for statement in _POSTGRESQL if op.get_bind().dialect.name == "postgresql" else _SEARCH:
         op.execute(statement)

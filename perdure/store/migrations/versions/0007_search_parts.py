@@ -46,6 +46,11 @@ _STATEMENTS = (
     """,
 )
 
+_POSTGRESQL = (
+    "CREATE EXTENSION IF NOT EXISTS pg_trgm",
+    "CREATE INDEX search_vocabulary_parts ON search_vocabulary USING gin (word gin_trgm_ops)",
+)
+
 
 def upgrade() -> None:
     op.create_table(
@@ -55,5 +60,5 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_search_vocabulary")),
         sa.UniqueConstraint("word", name=op.f("uq_search_vocabulary_word")),
     )
-    for statement in _STATEMENTS:
+    for statement in _POSTGRESQL if op.get_bind().dialect.name == "postgresql" else _STATEMENTS:
         op.execute(statement)
