@@ -13,7 +13,6 @@ from activities.steering import Replaced
 from gateway.contexts import ContextNode, ContextSummary, ContextTree, RawStretch, SeenContext
 from gateway.contexts import SeenMessage as Seen
 from gateway.http.approvals import ApprovalPage, Consent, Refusal
-from gateway.http.codec import WirePayload, WirePayloads
 from gateway.http.contexts import ExpandedPage
 from gateway.http.memory import MemoryEntries, NewMemory, Pinned
 from gateway.http.messages import Admission, MessagePage, NewMessage
@@ -148,9 +147,6 @@ _node = ContextNode(
 _raw = RawStretch(first_seq=39, last_seq=42, messages=4, tokens=210, earliest_at=_AT, latest_at=_AT)
 
 _ALL: tuple[BaseModel, ...] = (
-    WirePayloads(
-        payloads=(WirePayload(metadata={"encoding": "anNvbi9wbGFpbg=="}, data="ImhlbGxvIg=="),)
-    ),
     Alive(),
     Ready(),
     AgentList(
