@@ -31,13 +31,14 @@ from gateway.workflows import SessionWorkflows
 from perdure.config import Settings
 from perdure.domain.access import Caller
 from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
-from perdure.domain.envelopes import Sender, Ticket
+from perdure.domain.envelopes import Envelope, Sender, Ticket
 from perdure.domain.errors import Denied, Unavailable
 from perdure.domain.exchanges import ExchangeResult, Mode
-from perdure.domain.ids import new_message_id
+from perdure.domain.ids import check_message_id, new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label
 from perdure.domain.messages import Role
+from perdure.domain.replies import ReplyTo
 from perdure.domain.states import EventKind, SessionState
 from perdure.guard import Guard
 from perdure.memory import Memory
@@ -163,6 +164,33 @@ class SessionClient:
         """
         ticket, _ = await self._send(session_key, text, agent, message_id, label, sender, earlier)
         return ticket
+
+    async def deliver(
+        self,
+        session_key: str,
+        text: str,
+        *,
+        agent: str | None = None,
+        message_id: str | None = None,
+        label: Label = Label.PUBLIC,
+        sender: Sender | None = None,
+        reply_to: ReplyTo | None = None,
+    ) -> Ticket:
+        """Send a message that is durable as soon as this returns, whether a worker is there or
+        not. With `reply_to` the answer leaves by that channel, once; else it stays in the session.
+
+        Raises:
+            PerdureError: as `send` does.
+        """
+        await self._sight.check_message(session_key, label)
+        envelope = Envelope(
+            message_id=new_message_id() if message_id is None else check_message_id(message_id),
+            sender=self._sight.bounds.sender(sender),
+            label=label,
+            replies=reply_to is not None,
+        )
+        admission = self._shared.admission
+        return await admission.deliver(session_key, text, agent, envelope, reply_to)
 
     async def ask(
         self,

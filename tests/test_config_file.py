@@ -67,7 +67,7 @@ def test_every_key_is_in_the_written_file_and_its_comments_tell_the_true_default
     examples |= {"temporal.encryption.active", "temporal.encryption.ui_origins"}
     examples |= {"agents.main.steer_inject", "limits.run_tokens", "limits.run_cost"}
     tables = ("policy.rules.", "channels.", "tools.", "workspace.labels.", "models.")
-    tables += ("memory.storage_options.", "temporal.encryption.keys.", "mcp.")
+    tables += ("memory.storage_options.", "temporal.encryption.keys.", "mcp.", "webhooks.")
     for entry in effective(settings):
         if entry.key not in NOT_WRITTEN:
             assert entry.source.startswith("perdure.toml:"), entry.key

@@ -199,10 +199,10 @@ gateway.http.__main__.serve = watched
         url = f"{gateway.url}/v1/sessions/{key}/events"
         curls = [Curl(url, tmp_path / f"{number}") for number in range(3)]
         await eventually(lambda: all("turn.completed" in curl.text for curl in curls))
-        await eventually(lambda: gateway.log.rstrip().endswith("tails: 1"))
+        await eventually(lambda: "tails: 1" in gateway.log.splitlines()[-1])
         for curl in curls:
             curl.stop()
-        await eventually(lambda: gateway.log.rstrip().endswith("tails: 0"))
+        await eventually(lambda: "tails: 0" in gateway.log.splitlines()[-1])
 
 
 async def slow_listener(gateway: GatewayProcess, key: str) -> socket.socket:

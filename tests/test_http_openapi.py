@@ -131,7 +131,7 @@ async def schemathesis(gateway: GatewayProcess, home: Path, *arguments: str) -> 
 
 
 #: `make fuzz` asks much more, for some minutes.
-FUZZ = bool(os.environ.get("PERDURE_FUZZ"))
+FUZZ = bool(os.environ.get("FUZZ"))
 
 
 async def test_the_gateway_answers_as_it_says_whatever_it_is_asked(

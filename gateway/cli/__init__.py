@@ -23,6 +23,7 @@ from gateway.cli import (
     listing,
     look,
     manage,
+    mcp,
     memory,
     policy,
     schedules,
@@ -57,6 +58,7 @@ for part in (
     ),
     memory.app,
     encryption.app,
+    mcp.app,
     schedules.app,
 ):
     app.add_typer(part)

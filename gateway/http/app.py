@@ -19,6 +19,7 @@ from gateway.http import (
     codec,
     contexts,
     events,
+    hooks,
     memory,
     messages,
     runs,
@@ -38,6 +39,7 @@ from gateway.http.openai.refusals import of_problem
 from gateway.http.parts import Process
 from gateway.http.problems import install
 from gateway.http.shaping import Shape, shaped
+from gateway.mcp.endpoint import route as mcp_route
 
 #: What the gateway serves, in the order of the document.
 _PARTS = (
@@ -51,6 +53,7 @@ _PARTS = (
     contexts,
     memory,
     schedules,
+    hooks,
     service,
     codec,
     chat,
@@ -92,6 +95,7 @@ def create_app(
     app.state.codec = codec.codec_of(client.settings)
     for part in _PARTS:
         app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
+    app.router.routes.append(mcp_route())
     install(app)
     # The last one added is asked first.
     app.add_middleware(watching.Routed)

@@ -133,19 +133,22 @@ class _Listener:
         self._stopping = stopping
         self._queue: asyncio.Queue[Event | End] = asyncio.Queue()
 
-    async def stream(self) -> AsyncIterator[ServerSentEvent]:
+    async def stream(self) -> AsyncIterator[bytes | ServerSentEvent]:
         tasks = [asyncio.create_task(self._feed()), asyncio.create_task(self._end_when_stopping())]
         LISTENERS.inc()
         try:
             yield ServerSentEvent(retry=RETRY, sep="\n")
             while True:
-                item = await self._queue.get()
-                data = item.model_dump_json()
-                if isinstance(item, End):
-                    yield ServerSentEvent(data, event="end", sep="\n")
+                # All that is there at once: what a commit tells is one write to the socket.
+                batch = [await self._queue.get()]
+                while not self._queue.empty():
+                    batch.append(self._queue.get_nowait())
+                end = next((at for at, item in enumerate(batch) if isinstance(item, End)), None)
+                yield "".join(map(_frame, batch[: None if end is None else end + 1])).encode()
+                if end is not None:
                     return
-                yield ServerSentEvent(data, event=item.kind, id=str(item.id), sep="\n")
-                self._queue.task_done()
+                for _ in batch:
+                    self._queue.task_done()
         finally:
             LISTENERS.dec()
             for task in tasks:
@@ -178,16 +181,17 @@ class _Listener:
 
     async def _fill(self) -> None:
         newest = await self._outbox.newest_id()
-        while page := await self._outbox.page(
-            self._key, self._cursor, BACKLOG - self._queue.qsize()
-        ):
+        page, room = None, 0
+        while page is None or len(page) == room:
+            room = BACKLOG - self._queue.qsize()
+            page = await self._outbox.page(self._key, self._cursor, room)
             for event in page:
                 await self._tell(event)
             if self._queue.qsize() >= BACKLOG:
                 return
         # The tail is shared by all: it is not to go back for one who comes from long ago.
         self._cursor = max(self._cursor, newest)
-        async with aclosing(self._outbox.follow(self._key, self._cursor)) as events:
+        async with aclosing(self._outbox.follow(self._key, self._cursor, near=True)) as events:
             async for event in events:
                 await self._tell(event)
                 if self._queue.qsize() >= BACKLOG:
@@ -207,6 +211,12 @@ class _Listener:
         self, reason: Literal["stopping", "slow", "unavailable", "gone"], message: str
     ) -> None:
         self._queue.put_nowait(End(reason=reason, message=f"{message} Come back with the last id."))
+
+
+def _frame(item: Event | End) -> str:
+    if isinstance(item, End):
+        return f"event: end\ndata: {item.model_dump_json()}\n\n"
+    return f"id: {item.id}\nevent: {item.kind}\ndata: {item.as_json}\n\n"
 
 
 def _cursor(text: str) -> int:

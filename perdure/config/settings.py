@@ -36,6 +36,7 @@ from perdure.config.policies import (
     WorkspaceSettings,
 )
 from perdure.config.sources import ServerName, SourceSettings
+from perdure.config.webhooks import WebhookSettings
 from perdure.domain.errors import InvalidArgument, NotFound
 from perdure.domain.keys import Marker, SessionKey
 from perdure.domain.labels import Label, can_flow
@@ -211,6 +212,7 @@ class Settings(_Table):
     gateway: GatewaySettings = GatewaySettings()
     policy: PolicySettings = PolicySettings()
     channels: dict[ChannelName, ChannelSettings] = {}
+    webhooks: dict[ChannelName, WebhookSettings] = {}
     tools: dict[Word, ToolSettings] = {}
     workspace: WorkspaceSettings = WorkspaceSettings()
     models: dict[Word, ModelSettings] = {}
@@ -241,6 +243,19 @@ class Settings(_Table):
                 if reference is not None and reference.server not in value:
                     table = f"[mcp.{reference.server}]"
                     raise ValueError(f"must have {table}: agents.{name}.tools has {entry!r}")
+        return value
+
+    @field_validator("webhooks")
+    @classmethod
+    def _leads_somewhere(
+        cls, value: dict[str, WebhookSettings], info: ValidationInfo
+    ) -> dict[str, WebhookSettings]:
+        for what in ("agent", "channel"):
+            known = info.data.get(f"{what}s")
+            for name, hook in value.items():
+                named = getattr(hook, what)
+                if isinstance(known, dict) and named is not None and named not in known:
+                    raise ValueError(f"has in {name} the {what} {named!r}, which is not configured")
         return value
 
     @property

@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
@@ -42,6 +43,11 @@ class Event(Frozen):
     step: int | None = None
     payload: dict[str, Any]
     at: datetime
+
+    @cached_property
+    def as_json(self) -> str:
+        """The event as JSON, made once for all who listen."""
+        return self.model_dump_json()
 
 
 class Outbox:

@@ -24,6 +24,7 @@ from perdure.store.outlines import Outlines
 from perdure.store.reconciling import Reconciling
 from perdure.store.remembering import Remembering
 from perdure.store.repeats import Repeats
+from perdure.store.replies import Replies
 from perdure.store.run_outcomes import RunOutcomes
 from perdure.store.run_trees import RunTrees
 from perdure.store.run_views import RunViews
@@ -60,6 +61,7 @@ class Store:
         self.session_callers = SessionCallers(database)
         self.mailbox = Mailbox(database)
         self.schedules = Schedules(database)
+        self.replies = Replies(database)
         self.seeding = Seeding(database)
         self.repeats = Repeats(database)
         self.turns = Turns(database, trail)

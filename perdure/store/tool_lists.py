@@ -35,7 +35,10 @@ _PIN = insert(turn_tool_lists)
 _LAST_PINNED = (
     select(tool_lists.c.content, turn_tool_lists.c.pinned_at)
     .join(turn_tool_lists, turn_tool_lists.c.digest == tool_lists.c.digest)
-    .where(tool_lists.c.server == bindparam("of_server"))
+    .where(
+        turn_tool_lists.c.server == bindparam("of_server"),
+        turn_tool_lists.c.digest != bindparam("nothing"),
+    )
     .order_by(turn_tool_lists.c.pinned_at.desc())
     .limit(1)
 )
@@ -66,7 +69,7 @@ class ToolLists:
         return await self._database.write(_pin, session_key, turn, tuple(lists))
 
     async def last_pinned(self, server: str) -> LastPinned | None:
-        """The newest list of a server that a turn saw; None if no turn did."""
+        """The newest list of a server that a turn saw while it was reachable; None if none did."""
         return await self._database.read(_last_pinned, server)
 
 
@@ -111,7 +114,8 @@ def _pin(
 
 
 def _last_pinned(connection: Connection, server: str) -> LastPinned | None:
-    row = connection.execute(_LAST_PINNED, {"of_server": server}).one_or_none()
+    nothing = ToolList(server=server, reachable=False).digest
+    row = connection.execute(_LAST_PINNED, {"of_server": server, "nothing": nothing}).one_or_none()
     if row is None:
         return None
     return LastPinned(listed=ToolList.model_validate_json(row.content), at=row.pinned_at)

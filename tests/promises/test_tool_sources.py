@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
 
+from activities.post import workflow_id
 from perdure.domain.labels import Label
 from perdure.domain.states import TurnState
+from tests.support import watching
+from tests.support.in_process import perdure_here
 from tests.support.policed import ask, audit, call, label, raises, refusal, results, rule
-from tests.support.stack import ROOT, Stack, fresh_key, running_stack, server, until
+from tests.support.stack import ROOT, Stack, fresh_key, running_stack, until
+from worker import workflow_runner
+from workflows.session import Session
 
 SCRIPT = ROOT / "tests" / "support" / "mcp_server.py"
 
@@ -40,8 +50,15 @@ tools = ["mcp:shop/find", "mcp:shop/relist", "mcp:bank"]
 [agents.clerk]
 tools = ["mcp:bank", "mcp:shop/find"]
 
+[agents.surfer]
+tools = ["mcp:web"]
+
 [mcp.gone]
 command = "/nowhere/mcp-server"
+
+[mcp.web]
+url = "http://127.0.0.1:PORT/mcp"
+headers = {{ Authorization = "Bearer ${{WEB_TOKEN}}" }}
 
 {_table("shop", "shop", 'read_only = ["slow_find"]')}
 {_table("bank", "bank", 'clearance = "CONFIDENTIAL"')}
@@ -51,15 +68,28 @@ command = "/nowhere/mcp-server"
 
 
 @pytest.fixture(scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+async def stack(
+    temporal_address: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Stack]:
     home = tmp_path_factory.mktemp("home")
-    for name in ("shop", "bank"):
+    for name in ("shop", "bank", "web"):
         (home / name).mkdir()
-    async with (
-        server(tmp_path_factory.mktemp("temporal")) as address,
-        running_stack(home, address, config=CONFIG) as stack,
-    ):
-        yield stack
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    web = await asyncio.create_subprocess_exec(
+        sys.executable, str(SCRIPT), str(home / "web"), str(port)
+    )
+    try:
+        async with running_stack(
+            home,
+            temporal_address,
+            config=CONFIG.replace("PORT", str(port)),
+            environ={"WEB_TOKEN": "opensesame"},
+        ) as stack:
+            yield stack
+    finally:
+        web.kill()
+        await web.wait()
 
 
 def offers(stack: Stack, *names: str) -> None:
@@ -103,6 +133,14 @@ async def test_the_tools_of_a_turn_stay_what_its_first_step_saw(stack: Stack) ->
         "shop__book",
         "shop__relist",
     }
+    # The history of both turns has none of it, and replays whatever the shop offers by now.
+    replayer = Replayer(
+        workflows=[Session],
+        data_converter=pydantic_data_converter,
+        workflow_runner=workflow_runner(),
+    )
+    recorded = await watching.history(stack, key)
+    await replayer.replay_workflow(WorkflowHistory(workflow_id(key), recorded))
 
 
 async def test_another_worker_goes_on_with_the_turns_tools_and_repeats_no_call(
@@ -263,3 +301,35 @@ async def test_a_child_has_of_a_servers_tools_what_its_parent_and_its_agent_have
     found, booked = await results(stack, run["session_key"])
     assert found == "find: a"
     assert "There is no tool named 'shop__book'" in refusal(booked)["message"]
+
+
+async def test_a_server_by_http_is_reached_with_a_secret_of_the_environment(stack: Stack) -> None:
+    key = fresh_key("web") + "~agent~surfer"
+    await ask(stack, key, call("web__find", text="far"), "---", "/say done")
+    assert await results(stack, key) == ["find: far"]
+    (asked,) = calls(stack, "web")
+    assert asked["authorization"] == "Bearer opensesame"
+    (access,) = await audit(stack, key, "SECRET_ACCESS")
+    assert access.decision == "ALLOW"
+
+
+async def test_people_see_what_servers_offer_and_what_has_changed(
+    stack: Stack, tmp_path: Path
+) -> None:
+    offers(stack, "find")
+    await ask(stack, fresh_key("seen"), "/say done")
+    offers(stack, "find", "book")
+    ran = await perdure_here("mcp", "sources", home=stack.home, environ=stack.environ)
+    assert ran.code == 0, ran.err
+    assert "shop · reachable · 2 tools" in ran.out
+    assert "used by main, buyer, clerk" in ran.out
+    assert "shop__book · once · Tells and does book." in ran.out
+    assert "new since the last turn: shop__book" in ran.out
+    assert "gone · not reachable · 0 tools" in ran.out
+    assert "opensesame" not in ran.out
+
+    (tmp_path / "perdure.toml").write_text('[mcp.gone]\ncommand = "/nowhere/mcp-server"\n')
+    ran = await perdure_here("mcp", "sources", "--json", home=tmp_path, environ={})
+    (gone,) = json.loads(ran.out)["sources"]
+    assert (gone["name"], gone["reachable"], gone["tools"]) == ("gone", False, [])
+    assert "No such file" in gone["error"]

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mcp import types
+from mcp import MCPError, types
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
@@ -49,6 +49,8 @@ async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.
         "pid": os.getpid(),
         "meta": dict(params.meta or {}),
     }
+    if context.request is not None:
+        line["authorization"] = context.request.headers.get("authorization")
     with CALLS.open("a") as calls:
         calls.write(json.dumps(line) + "\n")
     text = str(arguments.get("text", ""))
@@ -74,14 +76,8 @@ async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.
         case "much":
             text = "word " * 40_000
     if name not in [tool.name for tool in listed()] and name != "relist":
-        raise types_error(name)
+        raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name}")
     return types.CallToolResult(content=[types.TextContent(text=f"{name}: {text}")])
-
-
-def types_error(name: str) -> Exception:
-    from mcp import MCPError
-
-    return MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name}")
 
 
 async def main() -> None:
