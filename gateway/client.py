@@ -19,9 +19,11 @@ from gateway.approving import Approving
 from gateway.bounds import Bounds
 from gateway.connection import connect
 from gateway.contexts import ContextClient
+from gateway.keys import KeyClient
 from gateway.live import LiveSession
 from gateway.looking import Looking
 from gateway.memory import MemoryClient
+from gateway.refusals import Refusals
 from gateway.runs import RunClient
 from gateway.scheduling import ScheduleClient
 from gateway.sight import Sight, no_session
@@ -59,6 +61,7 @@ class _Shared:
     def __init__(self, settings: Settings, temporal: Callable[[], Client], store: Store) -> None:
         self.settings = settings
         self.guard = Guard(settings)
+        self.refusals = Refusals(store)
         self.workflows = SessionWorkflows(temporal, settings.temporal.queue)
         self.admission = Admission(settings, store, self.workflows)
 
@@ -87,7 +90,7 @@ class SessionClient:
         self.store = store
         self._temporal = temporal
         self._shared = shared or _Shared(settings, lambda: self.temporal, store)
-        self._sight = Sight(store, Bounds(settings.gateway.level, caller))
+        self._sight = Sight(store, Bounds(settings.gateway.level, caller), self._shared.refusals)
         self._looking = Looking(settings, store, self._sight)
         self._waiting = Waiting(store, self._sight)
         self._approving = Approving(store, self._shared.workflows, self._sight)
@@ -116,10 +119,17 @@ class SessionClient:
             None if reading else settings.audit_files,
             readers=settings.store.pool_size,
         )
+        client = cls(settings, temporal, store)
         try:
-            yield cls(settings, temporal, store)
+            yield client
         finally:
+            await client.refusals.settle()
             await store.close()
+
+    @property
+    def refusals(self) -> Refusals:
+        """Where it is noted what a caller was refused."""
+        return self._shared.refusals
 
     @property
     def temporal(self) -> Client:
@@ -497,6 +507,11 @@ class SessionClient:
         """What agents remember, for people."""
         bounds = self._sight.bounds
         return MemoryClient(self.settings, self._shared.memory, bounds, lambda: self.temporal)
+
+    @cached_property
+    def keys(self) -> KeyClient:
+        """The API keys of the installation."""
+        return KeyClient(self.store, self._sight.bounds)
 
     async def _send(
         self,

@@ -25,10 +25,10 @@ from perdure.audit import AuditFiles
 from perdure.channels import ChannelName, ChannelSettings
 from perdure.config.context import ContextSettings
 from perdure.config.encryption import EncryptionSettings
+from perdure.config.gateway import GatewaySettings
 from perdure.config.memory import MemorySettings
 from perdure.config.observability import ObservabilitySettings
 from perdure.config.policies import (
-    LabelWord,
     ModelSettings,
     PolicySettings,
     ToolSettings,
@@ -160,16 +160,6 @@ class TemporalSettings(_Table):
         if value is not None and not _ADDRESS.fullmatch(value):
             raise ValueError("must be host:port, as in localhost:7233")
         return value
-
-
-class GatewaySettings(_Table):
-    """The `[gateway]` table: where HTTP clients find the sessions."""
-
-    host: Word = "127.0.0.1"
-    #: None is any free port.
-    port: int | None = Field(None, ge=0, le=65_535)
-    #: What may be answered to those who ask here: people at this machine, and HTTP clients.
-    level: LabelWord = Label.CONFIDENTIAL
 
 
 class DelegationSettings(_Table):

@@ -17,6 +17,7 @@ from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
 from perdure.store.dialect import READERS
 from perdure.store.exchanges import Exchanges
+from perdure.store.keys import Keys
 from perdure.store.mailbox import Mailbox
 from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
@@ -59,6 +60,7 @@ class Store:
         self._trail = trail
         self.sessions = Sessions(database)
         self.session_callers = SessionCallers(database)
+        self.keys = Keys(database, trail)
         self.mailbox = Mailbox(database)
         self.schedules = Schedules(database)
         self.replies = Replies(database)
