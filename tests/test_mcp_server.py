@@ -236,6 +236,9 @@ async def test_foreign_hosts_and_oversized_bodies_are_stopped_before_the_protoco
         assert rebound.status_code == 403
         large = await http.post("/mcp", content=b" " * 4_000_000)
         assert large.status_code == 413
+        error = large.json()["error"]
+        assert (error["code"], error["data"]["code"]) == (-32600, "limit_exceeded")
+        assert (await http.get("/mcp")).status_code == 405
 
 
 # By pipes ------------------------------------------------------------------------------------
