@@ -28,6 +28,8 @@ from activities.exchanges import Messaging
 from activities.memory import MemoryWork
 from activities.memory_stubs import MemoryActivities
 from activities.post import Post
+from activities.reply_stubs import ReplyActivities
+from activities.replying import Replying
 from activities.results import Results
 from activities.roster import Roster
 from activities.schedule_stubs import ScheduleActivities
@@ -90,11 +92,13 @@ def build(settings: Settings, temporal: Client, store: Store, sources: Sources) 
     steps: StepActivities = ModelSteps(settings, store, roster, guard, compaction, memory)
     tools: ToolActivities = ToolCalls(settings, store, roster, guard, bindings)
     results = Results(settings, store, roster, Asker(store, guard))
-    upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post, results)
+    replying = Replying(store, guard, courier)
+    upkeep: UpkeepActivities = UpkeepWork(settings, store, temporal, post, results, replying)
     runs: RunActivities = Runs(settings, store, guard, courier, post, results)
     memories: MemoryActivities = MemoryWork(settings, store, guard, memory)
     delegation = Delegation(settings, store, roster, guard)
     scheduled: ScheduleActivities = ScheduledWork(settings, store, post, delegation)
+    replies: ReplyActivities = replying
     return Worker(
         temporal,
         task_queue=settings.temporal.queue,
@@ -115,6 +119,7 @@ def build(settings: Settings, temporal: Client, store: Store, sources: Sources) 
             upkeep.reconcile_runs,
             upkeep.sweep_results,
             scheduled.fire_schedule,
+            replies.deliver_reply,
             memories.remember,
             memories.reindex_memory,
             memories.tend_memory,

@@ -1,4 +1,4 @@
-"""Upkeep: runs whose workflow is gone, results whose time is over.
+"""Upkeep: runs whose workflow is gone, answers that did not leave, results whose time is over.
 
 Invariant: a run that works is left alone. One that nothing will ever end is ended with what it
 has committed, and its parent is woken, which starts it again if it is gone too; one that was never
@@ -16,6 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.heartbeat import heartbeating
 from activities.post import Post, workflow_id
+from activities.replying import Replying
 from activities.results import Results
 from perdure.config import Settings
 from perdure.delegation.full_results import sweep
@@ -34,17 +35,25 @@ class UpkeepWork:
     """`UpkeepActivities`, over the store, the home folder and the cluster."""
 
     def __init__(
-        self, settings: Settings, store: Store, temporal: Client, post: Post, results: Results
+        self,
+        settings: Settings,
+        store: Store,
+        temporal: Client,
+        post: Post,
+        results: Results,
+        replying: Replying,
     ) -> None:
         self._settings = settings
         self._store = store
         self._temporal = temporal
         self._post = post
         self._results = results
+        self._replying = replying
 
     @activity.defn
     async def reconcile_runs(self) -> UpkeepReport:
-        """End the runs that nothing else will end, and have their results handed over."""
+        """End the runs that nothing else will end, and have their results handed over; and send
+        the answers that did not leave."""
         ended: list[str] = []
         woken: list[str] = []
         async with heartbeating():
@@ -53,6 +62,7 @@ class UpkeepWork:
                     await self._look_after(run, ended, woken)
                 else:
                     await self._hand_over(run, woken)
+            await self._replying.deliver_left_behind()
         return UpkeepReport(ended=tuple(ended), woken=tuple(woken))
 
     async def _look_after(self, run: Run, ended: list[str], woken: list[str]) -> None:

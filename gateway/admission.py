@@ -16,6 +16,7 @@ from perdure.domain.errors import Conflict, Denied, InvalidArgument, LimitExceed
 from perdure.domain.ids import check_message_id, new_message_id
 from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label, can_flow
+from perdure.domain.replies import ReplyTo
 from perdure.store import Store
 from perdure.store.mailbox import Place, Posted
 from perdure.store.seeding import Earlier
@@ -52,14 +53,7 @@ class Admission:
         """
         key = SessionKey.parse(session_key)
         message_id = new_message_id() if message_id is None else check_message_id(message_id)
-        self._check_text(text)
-        agent = await self._agent_of(key, agent)
-        clearance = self._settings.agent(agent).clearance
-        if not can_flow(label, clearance):
-            raise Denied(
-                f"A {label} message is above the clearance of agent {agent}, {clearance}.",
-                "Use an agent with a higher clearance.",
-            )
+        agent = await self._checked(key, text, agent, label)
         envelope = Envelope(
             message_id=message_id, sender=sender or Sender(), label=label, exchange=exchange
         )
@@ -76,6 +70,49 @@ class Admission:
             # Refused for certain: nothing may be left behind that a later run could pick up.
             await self._store.mailbox.withdraw(session_key, message_id)
             raise
+
+    async def deliver(
+        self, session_key: str, text: str, agent: str | None, envelope: Envelope, to: ReplyTo | None
+    ) -> Ticket:
+        """The ticket of a message that no worker has taken yet.
+
+        Raises:
+            PerdureError: as `SessionClient.deliver` says.
+        """
+        key = SessionKey.parse(session_key)
+        agent = await self._checked(key, text, agent, envelope.label)
+        waiting = await self._store.mailbox.count(session_key)
+        limit = self._settings.limits.inbox
+        if waiting >= limit:
+            raise LimitExceeded(
+                f"{waiting} messages wait for this session; limits.inbox is {limit}.",
+                "Send again when some have been answered, or raise limits.inbox.",
+            )
+        if to is None:
+            posted = await self._store.mailbox.post(session_key, envelope, text)
+        else:
+            posted = await self._store.replies.post(session_key, envelope, text, to)
+        if posted.place is not Place.TAKEN:
+            # Also what lay there already: whoever laid it down may have died before this.
+            await self._workflows.deliver(key, agent, envelope)
+        return Ticket(
+            message_id=envelope.message_id,
+            session_key=session_key,
+            position=waiting,
+            duplicate=posted.place is not Place.NEW,
+        )
+
+    async def _checked(self, key: SessionKey, text: str, agent: str | None, label: Label) -> str:
+        """Who answers, if a message may be sent to them."""
+        self._check_text(text)
+        agent = await self._agent_of(key, agent)
+        clearance = self._settings.agent(agent).clearance
+        if not can_flow(label, clearance):
+            raise Denied(
+                f"A {label} message is above the clearance of agent {agent}, {clearance}.",
+                "Use an agent with a higher clearance.",
+            )
+        return agent
 
     def _check_text(self, text: str) -> None:
         if not text.strip():

@@ -91,6 +91,19 @@ class Bounds:
         if new.trust is Trust.SYSTEM and self._caller and not self._caller.may(Scope.ADMIN):
             raise Denied("What is trusted as the system's is stored by an admin.")
 
+    def check_key(self, tenant: str | None, clearance: Label) -> None:
+        """Check that they may make a key for a tenant, or for every one, with a clearance.
+
+        Raises:
+            Denied: when it would be good for more than they are.
+        """
+        self.check_tenant(tenant)
+        if self._caller and not self.overseer and not can_flow(clearance, self._caller.clearance):
+            raise Denied(
+                f"The clearance {clearance} is above yours, {self._caller.clearance}.",
+                "A key is made by somebody who has as much.",
+            )
+
     def sender(self, asked: Sender | None = None) -> Sender:
         """Who sends a message: the caller, if there is one, whatever is asked for."""
         if self._caller is None:

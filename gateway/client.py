@@ -19,9 +19,11 @@ from gateway.approving import Approving
 from gateway.bounds import Bounds
 from gateway.connection import connect
 from gateway.contexts import ContextClient
+from gateway.keys import KeyClient
 from gateway.live import LiveSession
 from gateway.looking import Looking
 from gateway.memory import MemoryClient
+from gateway.refusals import Refusals
 from gateway.runs import RunClient
 from gateway.scheduling import ScheduleClient
 from gateway.sight import Sight, no_session
@@ -31,13 +33,14 @@ from gateway.workflows import SessionWorkflows
 from perdure.config import Settings
 from perdure.domain.access import Caller
 from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
-from perdure.domain.envelopes import Sender, Ticket
+from perdure.domain.envelopes import Envelope, Sender, Ticket
 from perdure.domain.errors import Denied, Unavailable
 from perdure.domain.exchanges import ExchangeResult, Mode
-from perdure.domain.ids import new_message_id
+from perdure.domain.ids import check_message_id, new_message_id
 from perdure.domain.keys import Kind, SessionKey
 from perdure.domain.labels import Label
 from perdure.domain.messages import Role
+from perdure.domain.replies import ReplyTo
 from perdure.domain.states import EventKind, SessionState
 from perdure.guard import Guard
 from perdure.memory import Memory
@@ -58,6 +61,7 @@ class _Shared:
     def __init__(self, settings: Settings, temporal: Callable[[], Client], store: Store) -> None:
         self.settings = settings
         self.guard = Guard(settings)
+        self.refusals = Refusals(store)
         self.workflows = SessionWorkflows(temporal, settings.temporal.queue)
         self.admission = Admission(settings, store, self.workflows)
 
@@ -86,7 +90,7 @@ class SessionClient:
         self.store = store
         self._temporal = temporal
         self._shared = shared or _Shared(settings, lambda: self.temporal, store)
-        self._sight = Sight(store, Bounds(settings.gateway.level, caller))
+        self._sight = Sight(store, Bounds(settings.gateway.level, caller), self._shared.refusals)
         self._looking = Looking(settings, store, self._sight)
         self._waiting = Waiting(store, self._sight)
         self._approving = Approving(store, self._shared.workflows, self._sight)
@@ -115,10 +119,17 @@ class SessionClient:
             None if reading else settings.audit_files,
             readers=settings.store.pool_size,
         )
+        client = cls(settings, temporal, store)
         try:
-            yield cls(settings, temporal, store)
+            yield client
         finally:
+            await client.refusals.settle()
             await store.close()
+
+    @property
+    def refusals(self) -> Refusals:
+        """Where it is noted what a caller was refused."""
+        return self._shared.refusals
 
     @property
     def temporal(self) -> Client:
@@ -163,6 +174,33 @@ class SessionClient:
         """
         ticket, _ = await self._send(session_key, text, agent, message_id, label, sender, earlier)
         return ticket
+
+    async def deliver(
+        self,
+        session_key: str,
+        text: str,
+        *,
+        agent: str | None = None,
+        message_id: str | None = None,
+        label: Label = Label.PUBLIC,
+        sender: Sender | None = None,
+        reply_to: ReplyTo | None = None,
+    ) -> Ticket:
+        """Send a message that is durable as soon as this returns, whether a worker is there or
+        not. With `reply_to` the answer leaves by that channel, once; else it stays in the session.
+
+        Raises:
+            PerdureError: as `send` does.
+        """
+        await self._sight.check_message(session_key, label)
+        envelope = Envelope(
+            message_id=new_message_id() if message_id is None else check_message_id(message_id),
+            sender=self._sight.bounds.sender(sender),
+            label=label,
+            replies=reply_to is not None,
+        )
+        admission = self._shared.admission
+        return await admission.deliver(session_key, text, agent, envelope, reply_to)
 
     async def ask(
         self,
@@ -469,6 +507,11 @@ class SessionClient:
         """What agents remember, for people."""
         bounds = self._sight.bounds
         return MemoryClient(self.settings, self._shared.memory, bounds, lambda: self.temporal)
+
+    @cached_property
+    def keys(self) -> KeyClient:
+        """The API keys of the installation."""
+        return KeyClient(self.store, self._sight.bounds)
 
     async def _send(
         self,

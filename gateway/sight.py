@@ -7,6 +7,7 @@ there for a caller has one answer in every method: the one for what does not exi
 from __future__ import annotations
 
 from gateway.bounds import Bounds
+from gateway.refusals import Refusals
 from perdure.domain.errors import NotFound
 from perdure.domain.keys import SessionKey
 from perdure.domain.labels import Label, can_flow, join
@@ -22,9 +23,10 @@ from perdure.store.transcript import HistoryMessage, TurnResult
 class Sight:
     """The store as one caller sees it."""
 
-    def __init__(self, store: Store, bounds: Bounds) -> None:
+    def __init__(self, store: Store, bounds: Bounds, refusals: Refusals) -> None:
         self._store = store
         self.bounds = bounds
+        self._refusals = refusals
 
     @property
     def level(self) -> Label:
@@ -45,18 +47,25 @@ class Sight:
         SessionKey.parse(session_key)
         row = await self._store.views.row(self.reader, session_key)
         if row is None:
+            await self.hides(session_key)
             raise no_session(session_key)
         return row
 
     async def hides(self, session_key: str) -> bool:
-        """Whether a session is there and not for the caller, or could not be there for them."""
+        """Whether a session is there and not for the caller, or could not be there for them. The
+        audit trail is told why."""
         if self.reader.sees_all:
             return False
+        why = None
         if self.reader.tenant not in (None, SessionKey.parse(session_key).tenant):
-            return True
-        if await self._store.views.row(self.reader, session_key) is not None:
-            return False
-        return await self._store.sessions.get(session_key) is not None
+            why = "It would be another tenant's."
+        elif await self._store.views.row(self.reader, session_key) is None:
+            row = await self._store.sessions.get(session_key)
+            if row is not None:
+                why = f"It is {row.label}, and {self.level} is the highest they are told."
+        if why is not None:
+            self._refusals.note(self.bounds.signed(""), "session", why, session_key)
+        return why is not None
 
     async def lost_with(self, event: Event) -> bool:
         """Whether the session of an event has gone out of sight with it."""

@@ -65,6 +65,20 @@ class SessionWorkflows:
 
         return await _persist(call)
 
+    async def deliver(self, key: SessionKey, agent: str, envelope: Envelope) -> None:
+        """Announce an envelope without waiting for a worker; a session that is new or closed is
+        started by it."""
+
+        async def call() -> None:
+            await self._temporal().start_workflow(
+                **start_options(key, agent, self._queue),
+                start_signal="deliver",
+                start_signal_args=[envelope],
+                rpc_timeout=RPC_TIMEOUT,
+            )
+
+        await _persist(call)
+
     async def reset(self, key: SessionKey, agent: str, request_id: str) -> None:
         """Ask for a reset; the outbox tells when it is done, with `request_id`."""
 

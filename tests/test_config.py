@@ -96,9 +96,12 @@ def test_every_setting_has_a_variable(tmp_path: Path) -> None:
     examples |= dict.fromkeys(["intake", "level", "label"], "INTERNAL") | {"secret": "s" * 16}
     examples |= {"delivery": "at-least-once", "channels.mail.url": "console:"}
     examples |= dict.fromkeys(["max_steps", "step_attempts", "turns_per_run"], "7")
+    examples |= {"keys": "required", "origins": "https://a", "trusted_proxies": "10.0.0.7"}
+    examples |= dict.fromkeys(["tls_certificate", "tls_key"], "/a")
     examples |= {"steer_inject": "true", "spawn_from_tainted": "block", "allow_spawn": "a,b"}
     examples |= dict.fromkeys(["spawn_depth", "children", "spawn_queue"], "7")
     examples |= {"uri": "/a", "memory_auto": "true", "pool_size": "7"}
+    examples |= {"otlp_endpoint": "http://h:1", "logs": "json"}
     examples |= {"threshold": "0.5", "leaf_target_ratio": "0.25", "fresh_tail_share": "0.5"}
     leaves = leaf_keys(Settings, tomllib.loads(toml))
     # Refused: the secret of a channel that has none, and what needs a key that is not there.

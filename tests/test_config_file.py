@@ -59,6 +59,8 @@ def test_every_key_is_in_the_written_file_and_its_comments_tell_the_true_default
     default = {entry.key: entry.value for entry in effective(Settings(home=tmp_path))}
     # Keys whose default is "none" have an example instead.
     examples = {"store.url", "agents.main.max_steps", "temporal.address", "gateway.port"}
+    gateway = ("hosts", "origins", "trusted_proxies", "tls_certificate", "tls_key")
+    examples |= {f"gateway.{key}" for key in gateway}
     examples |= {"audit.anchor", "agents.main.intake"}
     examples |= {"context.summary_model", "context.daily_cost"}
     examples |= {"memory.uri", "memory.auto_model"}
@@ -67,7 +69,7 @@ def test_every_key_is_in_the_written_file_and_its_comments_tell_the_true_default
     examples |= {"temporal.encryption.active", "temporal.encryption.ui_origins"}
     examples |= {"agents.main.steer_inject", "limits.run_tokens", "limits.run_cost"}
     tables = ("policy.rules.", "channels.", "tools.", "workspace.labels.", "models.")
-    tables += ("memory.storage_options.", "temporal.encryption.keys.", "mcp.")
+    tables += ("memory.storage_options.", "temporal.encryption.keys.", "mcp.", "webhooks.")
     for entry in effective(settings):
         if entry.key not in NOT_WRITTEN:
             assert entry.source.startswith("perdure.toml:"), entry.key

@@ -24,6 +24,7 @@ from workflows.compaction import Compaction
 from workflows.inbox import Inbox
 from workflows.refusals import Refusals
 from workflows.remembering import Remembering
+from workflows.replying import Replying
 from workflows.state import CurrentTurn, SessionState, SessionStatus
 from workflows.stored import write
 from workflows.supervisor import Supervisor
@@ -44,6 +45,7 @@ class Conversation:
         self._compaction = Compaction(state)
         self._remembering = Remembering(state)
         self._refusals = Refusals(state)
+        self._replying = Replying(state)
         self._engine = TurnEngine(state, self._inbox, self._supervisor)
         self._turns = self._updates = self._signals = 0
 
@@ -189,7 +191,9 @@ class Conversation:
         state = self._state
         # Runs in the queue are given their place, or their time is over, before it closes; and
         # what is to be remembered is.
-        closing = state.closing and not (self._supervisor.plan.queued or state.unremembered)
+        closing = state.closing and not (
+            self._supervisor.plan.queued or state.unremembered or state.owed
+        )
         waits = bool(state.resets or state.current or state.inbox)
         return waits or closing or self._rollover_due() or self._unfinished()
 
@@ -227,6 +231,7 @@ class Conversation:
         self._refusals.open()
         self._remembering.on = profile.remembers
         self._remembering.begin()
+        self._replying.begin()
         view.show(state, "idle", self._supervisor.plan)
 
     def _take_over(self, pending: Sequence[Envelope]) -> None:
@@ -292,6 +297,7 @@ class Conversation:
             self._turns += 1
             self._compaction.begin()
             self._remembering.begin(current.turn)
+            self._replying.begin()
             await self._turn_ended()
             if not self._inbox:
                 self._engine.rest()
@@ -301,6 +307,7 @@ class Conversation:
         if current is not None:
             # Interrupted already: this only ends it.
             await self._engine.run(yield_when=self._rollover_due)
+            self._replying.begin()
         await self._begin_anew()
         reset = self._state.resets[0]
         await write(SessionActivities.reset_session, reset, "reset")
@@ -325,6 +332,7 @@ class Conversation:
         await self._supervisor.rest()
         await self._refusals.rest()
         await self._remembering.rest()
+        await self._replying.rest()
 
 
 def _refused(error: PerdureError) -> ApplicationError:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from perdure.domain.compaction import CompactionDue
 from perdure.domain.envelopes import Envelope
 from perdure.domain.labels import Label
+from perdure.domain.replies import OwedReply
 from perdure.domain.runs import EndReason
 from perdure.domain.steps import PlannedCall, RefusedMessage, SessionReset
 
@@ -65,6 +66,8 @@ class SessionState(BaseModel):
     stop: EndReason | None = None
     #: Turns whose facts are still to be kept in memory.
     unremembered: list[int] = []
+    #: Turns whose answer is to leave by a channel.
+    owed: list[OwedReply] = []
     #: What a step has asked a sweep for, until one is made.
     compact: CompactionDue | None = None
     #: Accepted and not yet carried out.

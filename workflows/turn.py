@@ -30,6 +30,7 @@ from activities.stubs import (
 from perdure.domain.envelopes import Envelope, SenderKind
 from perdure.domain.errors import Code, Refusal
 from perdure.domain.labels import Label, join
+from perdure.domain.replies import OwedReply
 from perdure.domain.states import SessionState as State
 from perdure.domain.states import TurnState
 from perdure.domain.steps import (
@@ -154,6 +155,8 @@ class TurnEngine:
                 self._supervisor.look_again()
         if current.envelope.exchange is not None and not current.aside:
             await self._reply(current)
+        if current.envelope.replies:
+            self._state.owed.append(self._owed(current))
         return True
 
     def rest(self) -> None:
@@ -250,6 +253,14 @@ class TurnEngine:
             label=self._state.label,
         )
         await write(ExchangeActivities.reply, ended, f"turn {current.turn} · reply")
+
+    def _owed(self, current: CurrentTurn) -> OwedReply:
+        return OwedReply(
+            session_key=self._state.session_key,
+            agent=self._state.agent,
+            turn=current.turn,
+            message_id=current.envelope.message_id,
+        )
 
     def _take_in(self, label: Label) -> None:
         # The one place where a session's label rises.

@@ -20,6 +20,7 @@ from gateway.cli import (
     context,
     demo,
     encryption,
+    keys,
     listing,
     look,
     manage,
@@ -58,6 +59,7 @@ for part in (
     ),
     memory.app,
     encryption.app,
+    keys.app,
     mcp.app,
     schedules.app,
 ):

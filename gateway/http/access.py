@@ -15,6 +15,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import RouteContext, iter_route_contexts
 from starlette.types import Scope as Connection
 
+from gateway.gate import HOW
 from gateway.http.problems import PROBLEM_JSON
 from perdure.domain.access import Caller, Scope
 from perdure.domain.errors import Denied, Unauthenticated
@@ -42,13 +43,9 @@ def caller_of(connection: Connection) -> Caller:
     """
     caller = connection["state"]["caller"]
     if caller is None:
-        raise Unauthenticated("This needs an API key.", HOW)
+        raise Unauthenticated("This gateway asks for an API key.", HOW)
     assert isinstance(caller, Caller)
     return caller
-
-
-#: How a key is sent.
-HOW = "Send `Authorization: Bearer pdr_…`; `perdure keys create` makes a key."
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,18 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
 from gateway.client import SessionClient
+from gateway.gate import KeyGate
 from gateway.http import (
     approvals,
     codec,
     contexts,
     events,
+    hooks,
+    keys,
     memory,
     messages,
     runs,
@@ -30,15 +34,16 @@ from gateway.http import (
     watching,
 )
 from gateway.http.access import routes, scopes_of
-from gateway.http.authentication import Authentication, Gate, Local
+from gateway.http.authentication import Authentication
 from gateway.http.description import SHAPED, describe
-from gateway.http.guard import BodyLimit, LoopbackOnly, RawPath
+from gateway.http.guard import BodyLimit, KnownPlaces, RawPath
 from gateway.http.openai import chat, responses
 from gateway.http.openai.refusals import of_problem
 from gateway.http.parts import Process
 from gateway.http.problems import install
 from gateway.http.shaping import Shape, shaped
 from gateway.mcp.endpoint import route as mcp_route
+from perdure.domain.access import Caller
 
 #: What the gateway serves, in the order of the document.
 _PARTS = (
@@ -52,7 +57,9 @@ _PARTS = (
     contexts,
     memory,
     schedules,
+    hooks,
     service,
+    keys,
     codec,
     chat,
     responses,
@@ -76,7 +83,7 @@ def create_app(
     *,
     hosts: Collection[str],
     stopping: asyncio.Event,
-    gate: Gate | None = None,
+    gate: KeyGate | None = None,
 ) -> FastAPI:
     """The gateway as an ASGI application.
 
@@ -99,13 +106,32 @@ def create_app(
     app.add_middleware(watching.Routed)
     app.add_middleware(RawPath)
     app.add_middleware(BodyLimit, limits=client.settings.limits)
-    gate = gate or Local(client.settings.gateway.level)
-    app.add_middleware(Authentication, gate=gate, is_open=lambda path: _is_open(app, path))
-    app.add_middleware(LoopbackOnly, hosts=hosts)
+    app.add_middleware(
+        Authentication,
+        gate=gate or gate_of(client),
+        refusals=client.refusals,
+        is_open=lambda path: _is_open(app, path),
+    )
+    origins = client.settings.gateway.origins
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["ETag", "Link", "Location", "Retry-After"],
+        )
+    app.add_middleware(KnownPlaces, hosts=hosts, origins=origins)
     app.add_middleware(codec.UiOrigins, origins=client.settings.temporal.encryption.ui_origins)
     app.add_middleware(watching.Watching)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
+
+
+def gate_of(client: SessionClient, *, keys: bool = False) -> KeyGate:
+    """The gate of a gateway. Unless `keys` are asked for, who sends none is at this machine."""
+    local = None if keys else Caller.local(client.settings.gateway.level)
+    return KeyGate(client.store, client.refusals, local)
 
 
 def _is_open(app: FastAPI, path: str) -> bool:

@@ -8,33 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Protocol
 from urllib.parse import unquote_plus
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.http.access import HOW
-from gateway.http.problems import problem, refused
-from perdure.domain.access import Caller
-from perdure.domain.errors import Code, PerdureError, Unauthenticated
-from perdure.domain.labels import Label
+from gateway.gate import HOW, KeyGate, Unpaced
+from gateway.http.problems import problem
+from gateway.refusals import Refusals
+from perdure.domain.errors import Code, Unauthenticated
 
+#: Of a path the audit trail gets this much.
+_SHOWN = 200
 #: What a key looks like, as far as it must be told from anything else.
 KEY = re.compile(r"pdr_[A-Za-z0-9]+_[A-Za-z0-9_-]+")
-
-
-class Gate(Protocol):
-    """Who tells who asks."""
-
-    async def admit(self, key: str | None, address: str) -> Caller | None:
-        """The caller with this key, asking from this address; None when there must be a key and
-        none was sent.
-
-        Raises:
-            Unauthenticated: when the key is not good.
-            RateLimited: when the caller, or the address, has asked too much.
-        """
 
 
 class Authentication:
@@ -43,12 +30,16 @@ class Authentication:
     Args:
         app: what to guard.
         gate: who knows the callers.
+        refusals: where refusals are noted.
         is_open: whether a path is open to those who send no key.
     """
 
-    def __init__(self, app: ASGIApp, gate: Gate, is_open: Callable[[str], bool]) -> None:
+    def __init__(
+        self, app: ASGIApp, gate: KeyGate, refusals: Refusals, is_open: Callable[[str], bool]
+    ) -> None:
         self._app = app
         self._gate = gate
+        self._refusals = refusals
         self._is_open = is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,16 +52,31 @@ class Authentication:
             await problem(400, Code.INVALID_ARGUMENT, detail, HOW)(scope, receive, send)
             return
         client = scope.get("client")
+        address = client[0] if client else ""
         try:
-            key = _key(Headers(scope=scope))
-            caller = await self._gate.admit(key, client[0] if client else "")
+            caller = await self._gate.admit(_key(Headers(scope=scope)), address)
             if caller is None and not self._is_open(scope["path"]):
                 raise Unauthenticated("This gateway asks for an API key.", HOW)
-        except PerdureError as error:
-            await refused(error)(scope, receive, send)
+        except Unpaced as error:
+            wait = {"Retry-After": str(error.seconds)}
+            told = problem(429, error.code, error.message, error.hint, headers=wait)
+            await told(scope, receive, send)
             return
+        except Unauthenticated as error:
+            how = {"WWW-Authenticate": "Bearer"}
+            told = problem(401, error.code, error.message, error.hint, headers=how)
+            await told(scope, receive, send)
+            return
+        who = address if caller is None else caller.signature
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 403:
+                what = f"{scope['method']} {scope['path']}"
+                self._refusals.note(who, what[:_SHOWN], "It was answered 403.")
+            await send(message)
+
         state = {**scope.get("state", {}), "caller": caller}
-        await self._app({**scope, "state": state}, receive, send)
+        await self._app({**scope, "state": state}, receive, noted)
 
 
 def _key(headers: Headers) -> str | None:
@@ -79,14 +85,3 @@ def _key(headers: Headers) -> str | None:
     if scheme.lower() == "bearer" and value.strip():
         return value.strip()
     return headers.get("x-api-key") or None
-
-
-class Local:
-    """The gate of a gateway that nobody but this machine reaches: whoever asks is at home."""
-
-    def __init__(self, clearance: Label) -> None:
-        self._caller = Caller.local(clearance)
-
-    async def admit(self, key: str | None, address: str) -> Caller | None:
-        """See `Gate`."""
-        return self._caller

@@ -15,14 +15,17 @@ from gateway.contexts import SeenMessage as Seen
 from gateway.http.approvals import ApprovalPage, Consent, Refusal
 from gateway.http.codec import WirePayload, WirePayloads
 from gateway.http.contexts import ExpandedPage
+from gateway.http.keys import ApiKeyPage, WantedKey
 from gateway.http.memory import MemoryEntries, NewMemory, Pinned
 from gateway.http.messages import Admission, MessagePage, NewMessage
 from gateway.http.runs import RunPage, Steering, TreePage
 from gateway.http.service import Agent, AgentList, Alive, Ready
 from gateway.http.sessions import Interrupted, Reset, SessionPage
 from gateway.http.tell import Telling
+from gateway.keys import NewApiKey
 from gateway.runs import KilledRun
 from perdure.delegation.results import Condensation, RunResult, Stats
+from perdure.domain.access import Scope as AccessScope
 from perdure.domain.approvals import Approval, ApprovalState
 from perdure.domain.exchanges import Answered, ExchangeStats, ExchangeStatus, Mode, Sent
 from perdure.domain.keys import Kind
@@ -43,6 +46,7 @@ from perdure.domain.states import SessionState, ToolStatus, TurnState
 from perdure.shapes import SessionStatus, SessionSummary, Tokens
 from perdure.store.context_search import ContextFound, ContextHit
 from perdure.store.context_search import Kind as HitKind
+from perdure.store.keys import ApiKey
 from perdure.store.run_trees import RunNode, SessionTree
 from perdure.store.run_views import RunView
 from perdure.store.search import Found, Lane, MessageHit
@@ -146,6 +150,17 @@ _node = ContextNode(
     excerpt="Bob wants the report completed; the figures of March are missing.",
 )
 _raw = RawStretch(first_seq=39, last_seq=42, messages=4, tokens=210, earliest_at=_AT, latest_at=_AT)
+
+_key = ApiKey(
+    id="a1b2c3d4e5f6",
+    name="support bot",
+    tenant="acme",
+    scopes=(AccessScope.CHAT,),
+    clearance=Label.PUBLIC,
+    rate=600,
+    created_at=_AT,
+    last_used=_AT + timedelta(hours=1),
+)
 
 _ALL: tuple[BaseModel, ...] = (
     WirePayloads(
@@ -321,6 +336,10 @@ _ALL: tuple[BaseModel, ...] = (
     NewMemory(content=_memory.content, key="team/deploys", tags=("team",)),
     Stored(id=_memory.id, path=_memory.path, new=True),
     Pinned(id=_memory.id, pinned=True, changed=True),
+    _key,
+    NewApiKey(**_key.model_dump(), text=f"pdr_{_key.id}_<secret>"),
+    ApiKeyPage(keys=(_key,), total=1),
+    WantedKey(name=_key.name, scopes=_key.scopes, tenant=_key.tenant),
 )
 
 #: By the name of what they are examples of, as the document has it.

@@ -1,7 +1,7 @@
-"""What happens before a request is routed: who may ask, how much, and under which path.
+"""What happens before a request is routed: from where it may come, how much, under which path.
 
-Invariant: without keys, whoever reaches the port is trusted; so only programs of this machine
-reach it, and no web page they visit does. A body is never in memory beyond its limit.
+Invariant: no web page reaches the gateway that was not named, whoever visits it. A body is never in
+memory beyond its limit.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ _ESCAPED = 3
 _FIELDS = 65_536
 
 
-class LoopbackOnly:
+class KnownPlaces:
     """Refuses requests meant for another host (DNS rebinding) and those of foreign web pages.
 
     Args:
         app: what to guard.
         hosts: names under which this server may be called, without ports.
+        origins: of web pages that may call it, beside its own.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str]) -> None:
         self._app = app
         self._hosts = frozenset(hosts)
+        self._origins = frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             host, origin = headers.get("host", ""), headers.get("origin")
             if _name(host) not in self._hosts:
-                detail = "The Host header does not name this machine's loopback."
+                detail = "The Host header does not name this gateway."
                 hint = f"Call it as one of {', '.join(sorted(self._hosts))}."
-            elif origin is not None and origin != f"{scope['scheme']}://{host}":
+            elif origin not in (None, f"{scope['scheme']}://{host}", *self._origins):
                 detail, hint = "Web pages of other origins may not call the gateway.", ""
             else:
                 await self._app(scope, receive, send)

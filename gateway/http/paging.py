@@ -44,7 +44,7 @@ Offset = Annotated[
 class AtTime(Frozen):
     """The row after which a page of a list in the order of time begins."""
 
-    of: Literal["sessions", "trees", "approvals", "memory"]
+    of: Literal["sessions", "trees", "approvals", "memory", "keys"]
     time: datetime
     id: str
 

@@ -191,7 +191,8 @@ class Stack:
     @property
     def _gateway_url(self) -> str:
         host = self._gateway_host
-        return f"http://{f'[{host}]' if ':' in host else host}:{self._gateway_port}"
+        scheme = "http" if self._settings.gateway.tls_certificate is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._gateway_port}"
 
     def _choose_gateway_port(self) -> int:
         port = self._settings.gateway.port or free_ports(1)[0]

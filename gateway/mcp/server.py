@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from mcp import MCPError
@@ -110,6 +111,11 @@ def _input_schema(name: str) -> dict[str, Any] | None:
     return None if known is None else known.spec.schema()
 
 
+@cache
+def _output_schema(result: type[BaseModel]) -> dict[str, Any]:
+    return result.model_json_schema(mode="serialization")
+
+
 def _tool(one: Offer, tenant: str | None) -> Tool:
     effect = one.spec.effect
     description = one.spec.description
@@ -119,7 +125,7 @@ def _tool(one: Offer, tenant: str | None) -> Tool:
         name=one.spec.name,
         description=description,
         input_schema=one.spec.schema(),
-        output_schema=one.result.model_json_schema(mode="serialization"),
+        output_schema=_output_schema(one.result),
         annotations=ToolAnnotations(
             read_only_hint=effect is Effect.READ,
             idempotent_hint=effect is not Effect.ONCE,

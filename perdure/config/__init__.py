@@ -6,10 +6,10 @@ knows where it came from.
 
 from perdure.config.default import DEFAULT_TOML, write_default
 from perdure.config.effective import Entry, effective
+from perdure.config.gateway import GatewaySettings
 from perdure.config.load import home_folder, load_settings
 from perdure.config.settings import (
     AgentSettings,
-    GatewaySettings,
     Settings,
     StoreSettings,
     TemporalSettings,

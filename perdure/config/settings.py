@@ -25,10 +25,10 @@ from perdure.audit import AuditFiles
 from perdure.channels import ChannelName, ChannelSettings
 from perdure.config.context import ContextSettings
 from perdure.config.encryption import EncryptionSettings
+from perdure.config.gateway import GatewaySettings
 from perdure.config.memory import MemorySettings
 from perdure.config.observability import ObservabilitySettings
 from perdure.config.policies import (
-    LabelWord,
     ModelSettings,
     PolicySettings,
     ToolSettings,
@@ -36,6 +36,7 @@ from perdure.config.policies import (
     WorkspaceSettings,
 )
 from perdure.config.sources import ServerName, SourceSettings
+from perdure.config.webhooks import WebhookSettings
 from perdure.domain.errors import InvalidArgument, NotFound
 from perdure.domain.keys import Marker, SessionKey
 from perdure.domain.labels import Label, can_flow
@@ -161,16 +162,6 @@ class TemporalSettings(_Table):
         return value
 
 
-class GatewaySettings(_Table):
-    """The `[gateway]` table: where HTTP clients find the sessions."""
-
-    host: Word = "127.0.0.1"
-    #: None is any free port.
-    port: int | None = Field(None, ge=0, le=65_535)
-    #: What may be answered to those who ask here: people at this machine, and HTTP clients.
-    level: LabelWord = Label.CONFIDENTIAL
-
-
 class DelegationSettings(_Table):
     """The `[delegation]` table: how sub-agents are looked after."""
 
@@ -211,6 +202,7 @@ class Settings(_Table):
     gateway: GatewaySettings = GatewaySettings()
     policy: PolicySettings = PolicySettings()
     channels: dict[ChannelName, ChannelSettings] = {}
+    webhooks: dict[ChannelName, WebhookSettings] = {}
     tools: dict[Word, ToolSettings] = {}
     workspace: WorkspaceSettings = WorkspaceSettings()
     models: dict[Word, ModelSettings] = {}
@@ -241,6 +233,19 @@ class Settings(_Table):
                 if reference is not None and reference.server not in value:
                     table = f"[mcp.{reference.server}]"
                     raise ValueError(f"must have {table}: agents.{name}.tools has {entry!r}")
+        return value
+
+    @field_validator("webhooks")
+    @classmethod
+    def _leads_somewhere(
+        cls, value: dict[str, WebhookSettings], info: ValidationInfo
+    ) -> dict[str, WebhookSettings]:
+        for what in ("agent", "channel"):
+            known = info.data.get(f"{what}s")
+            for name, hook in value.items():
+                named = getattr(hook, what)
+                if isinstance(known, dict) and named is not None and named not in known:
+                    raise ValueError(f"has in {name} the {what} {named!r}, which is not configured")
         return value
 
     @property

@@ -55,6 +55,8 @@ class Envelope(Frozen):
     cleared: bool = False
     #: The exchange it belongs to, whose other side waits for the end of its turn.
     exchange: str | None = None
+    #: Whether its answer leaves by a channel, which the store knows.
+    replies: bool = Field(False, exclude_if=lambda replies: not replies)
     #: What sent it, as the `traceparent` of a trace; where there is none it takes no room.
     trace: str | None = Field(None, exclude_if=lambda trace: trace is None)
 

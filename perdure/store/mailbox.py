@@ -101,6 +101,7 @@ def envelope_of(row: Row[Any]) -> Envelope:
         joins=row.joins,
         cleared=row.cleared,
         exchange=row.exchange,
+        replies=row.replies,
     )
 
 
@@ -147,6 +148,7 @@ def post(connection: Connection, session_key: str, envelope: Envelope, text: str
                 "joins": envelope.joins,
                 "cleared": envelope.cleared,
                 "exchange": envelope.exchange,
+                "replies": envelope.replies,
                 "at": now(),
             },
         )

@@ -17,6 +17,7 @@ from perdure.store.deliveries import Deliveries
 from perdure.store.deltas import Deltas
 from perdure.store.dialect import READERS
 from perdure.store.exchanges import Exchanges
+from perdure.store.keys import Keys
 from perdure.store.mailbox import Mailbox
 from perdure.store.nodes import Nodes
 from perdure.store.outbox import Outbox
@@ -24,6 +25,7 @@ from perdure.store.outlines import Outlines
 from perdure.store.reconciling import Reconciling
 from perdure.store.remembering import Remembering
 from perdure.store.repeats import Repeats
+from perdure.store.replies import Replies
 from perdure.store.run_outcomes import RunOutcomes
 from perdure.store.run_trees import RunTrees
 from perdure.store.run_views import RunViews
@@ -58,8 +60,10 @@ class Store:
         self._trail = trail
         self.sessions = Sessions(database)
         self.session_callers = SessionCallers(database)
+        self.keys = Keys(database, trail)
         self.mailbox = Mailbox(database)
         self.schedules = Schedules(database)
+        self.replies = Replies(database)
         self.seeding = Seeding(database)
         self.repeats = Repeats(database)
         self.turns = Turns(database, trail)

@@ -98,6 +98,7 @@ mailbox = Table(
     Column("joins", Boolean, nullable=False, default=False, server_default=false()),
     Column("cleared", Boolean, nullable=False, default=False, server_default=false()),
     Column("exchange", String(128), nullable=True),
+    Column("replies", Boolean, nullable=False, default=False, server_default=false()),
 )
 
 #: The transcript: every message ever taken or answered, immutable. `seq` orders it, `tokens` is

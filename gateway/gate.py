@@ -1,0 +1,140 @@
+"""The gate: who asks, by their key, and whether they ask too much.
+
+Invariant: a key that is revoked or over opens nothing from that moment on, in every process: its
+row is read for each request, only the proof of its secret is remembered. An unknown key and a
+wrong secret are one answer, after the same work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import math
+import secrets
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+from gateway.rates import Rates
+from gateway.refusals import Refusals
+from perdure.api_keys import KeyText, is_of, nobody, read_key
+from perdure.domain.access import Caller
+from perdure.domain.errors import RateLimited, Unauthenticated
+from perdure.store import Store
+from perdure.store.clock import now
+from perdure.store.keys import ApiKey
+
+#: How long a proof is remembered, in seconds, and how many are.
+PROVEN_FOR = 600.0
+_PROVEN_MOST = 10_000
+#: Threads that hash; each takes 19 MiB and a core for about 20 ms.
+_HASHERS = 2
+#: Keys that wait to be hashed. More is an attack, or a herd that comes back.
+_WAITING_MOST = 50
+#: Attempts of one address with keys that are not good: ten a minute, up to 20 at once.
+REFUSALS = (10, 20)
+
+HOW = "Send `Authorization: Bearer pdr_…`; `perdure keys create` makes a key."
+
+
+class Unpaced(RateLimited):
+    """Too much too fast; `seconds` until the same call may succeed."""
+
+    def __init__(self, message: str, hint: str, seconds: float) -> None:
+        super().__init__(message, hint)
+        self.seconds = math.ceil(seconds)
+
+
+class KeyGate:
+    """Knows callers by their keys.
+
+    Args:
+        store: where the keys are.
+        refusals: where refusals are noted.
+        local: who asks without a key; None refuses them.
+    """
+
+    def __init__(self, store: Store, refusals: Refusals, local: Caller | None) -> None:
+        self._store = store
+        self._refusals = refusals
+        self._local = local
+        self._pepper = secrets.token_bytes(32)
+        self._proven: OrderedDict[bytes, float] = OrderedDict()
+        self._rates = Rates()
+        self._attempts = Rates()
+        self._hashing = ThreadPoolExecutor(_HASHERS, "key-hash")
+        self._hashing.submit(nobody)
+        self._waiting = 0
+
+    async def admit(self, key: str | None, address: str) -> Caller | None:
+        """The caller with this key, asking from this address; None when there must be a key and
+        none was sent.
+
+        Raises:
+            Unauthenticated: when the key is not good.
+            Unpaced: when the key, or the address, has asked too much.
+        """
+        text = read_key(key) if key is not None else None
+        if text is None and self._local is not None and not (key or "").startswith("pdr_"):
+            # Clients that must send something do: here nothing is asked for.
+            return self._local
+        if key is None:
+            return None
+        known = await self._proved(text, address)
+        wait = self._rates.take(known.id, known.rate, known.rate)
+        if wait:
+            self._refusals.note(f"{known.name} ({known.id})", "rate", "More than the key may ask.")
+            raise Unpaced(
+                f"This key may ask {known.rate} times a minute.", "Ask again later.", wait
+            )
+        await self._store.keys.used(known)
+        return Caller(
+            name=known.name,
+            key_id=known.id,
+            tenant=known.tenant,
+            scopes=frozenset(known.scopes),
+            clearance=known.clearance,
+        )
+
+    async def _proved(self, text: KeyText | None, address: str) -> ApiKey:
+        """The key of a text, if it is good."""
+        kept = None if text is None else await self._store.keys.get(text.id)
+        good = kept is not None and kept.key.is_good(now())
+        # Whoever tries keys in vain takes nothing from those beside them who have a good one.
+        place = f"{address} {kept.key.id}" if kept is not None and good else address
+        if text is not None:
+            proof = hmac.digest(self._pepper, str(text).encode(), "sha256")
+            if self._proven.get(proof, 0.0) < monotonic():
+                self._check_attempts(self._attempts.wait(place, *REFUSALS))
+                if await self._hashed(text, kept.hash if kept else None):
+                    self._remember(proof)
+            if kept is not None and good and proof in self._proven:
+                return kept.key
+        self._check_attempts(self._attempts.take(place, *REFUSALS))
+        named = "text is no key of ours" if text is None else f"key {text.id}"
+        self._refusals.note(address, "key", f"The {named}; unknown, wrong, revoked or over.")
+        raise Unauthenticated("This API key is not good.", HOW)
+
+    def _check_attempts(self, wait: float) -> None:
+        if wait:
+            raise Unpaced("Too many keys from this address were not good.", HOW, wait)
+
+    def _remember(self, proof: bytes) -> None:
+        self._proven[proof] = monotonic() + PROVEN_FOR
+        self._proven.move_to_end(proof)
+        if len(self._proven) > _PROVEN_MOST:
+            self._proven.popitem(last=False)
+
+    async def _hashed(self, text: KeyText, hash: str | None) -> bool:
+        if self._waiting >= _WAITING_MOST:
+            raise Unpaced("Too many keys wait to be checked.", "Ask again in a moment.", 1.0)
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._hashing, is_of, text, hash)
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._hashing.shutdown(wait=False)
