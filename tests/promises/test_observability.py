@@ -99,6 +99,7 @@ async def watched(
                 spawn(f"/say {NEEDLE}"),
                 send(peer, f"/say {NEEDLE}", mode="wait"),
                 "---",
+                "/fail rate_limit 1",
                 f"/say {NEEDLE}",
             ]
             await stack.client.ask(peer, "/say ready", timeout=60)
@@ -138,10 +139,15 @@ async def test_a_turn_is_one_trace_that_links_to_what_caused_it(watched: Watched
     models = [span for span in of_turn if span.name == "chat rehearsal"]
     assert {span.parent for span in steps + calls} == {root.id}
     assert sorted(span.parent for span in models) == sorted(span.id for span in steps)
-    assert len(steps) == 3
+    assert len(steps) == 4
+    assert [(step.failed, step.attributes["perdure.attempt"]) for step in steps[2:]] == [
+        (True, 1),
+        (False, 2),
+    ]
     tools = {span.attributes["gen_ai.tool.name"] for span in calls}
     assert tools == {"write", "sessions_spawn", "sessions_send"}
-    assert all(span.attributes["gen_ai.usage.input_tokens"] > 0 for span in models)
+    for span in models:
+        assert span.failed or span.attributes["gen_ai.usage.input_tokens"] > 0
     assert len(steps + calls + models) == len(of_turn)
 
     request = one([span for span in collector.spans if span.name.startswith("POST")])
@@ -163,6 +169,9 @@ async def test_metrics_tell_what_an_operator_alerts_on(watched: Watched) -> None
     assert worker["perdure_turns_total", "main", "failed"] == 1
     assert worker["perdure_tool_calls_total", "ok", "write"] == 1
     assert worker["perdure_tool_calls_total", "error", "ls"] == 1
+    assert worker["perdure_rate_limit_waits_total", "main"] == 1
+    assert worker["perdure_rate_limit_wait_seconds_total", "main"] > 0
+    assert worker["perdure_activity_retries_total", "take_step"] == 1
     assert worker["perdure_step_seconds_count", "main"] >= 7
     assert worker["perdure_model_seconds_count", "rehearsal", "ok"] >= 6
     assert worker["perdure_model_tokens_total", "main", "input", "rehearsal"] > 0
@@ -196,7 +205,7 @@ async def test_log_lines_tell_where_they_belong(watched: Watched) -> None:
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         return [line for line in lines if line["event"].startswith(event)]
 
-    (refused,) = await lines_of("the step was refused")
+    *_, refused = await lines_of("the step was refused")
     assert (refused["session"], refused["turn"], refused["step"]) == (watched.key, 2, 2)
     turns = {span.trace for span in watched.collector.of(watched.key, "invoke_agent")}
     assert refused["trace"] in turns
