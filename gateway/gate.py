@@ -37,7 +37,7 @@ REFUSALS = (10, 20)
 HOW = "Send `Authorization: Bearer pdr_…`; `perdure keys create` makes a key."
 
 
-class Unpaced(RateLimited):
+class TooOften(RateLimited):
     """Too much too fast; `seconds` until the same call may succeed."""
 
     def __init__(self, message: str, hint: str, seconds: float) -> None:
@@ -72,7 +72,7 @@ class KeyGate:
 
         Raises:
             Unauthenticated: when the key is not good.
-            Unpaced: when the key, or the address, has asked too much.
+            TooOften: when the key, or the address, has asked too much.
         """
         text = read_key(key) if key is not None else None
         if text is None and self._local is not None and not (key or "").startswith("pdr_"):
@@ -84,7 +84,7 @@ class KeyGate:
         wait = self._rates.take(known.id, known.rate, known.rate)
         if wait:
             self._refusals.note(f"{known.name} ({known.id})", "rate", "More than the key may ask.")
-            raise Unpaced(
+            raise TooOften(
                 f"This key may ask {known.rate} times a minute.", "Ask again later.", wait
             )
         await self._store.keys.used(known)
@@ -117,7 +117,7 @@ class KeyGate:
 
     def _check_attempts(self, wait: float) -> None:
         if wait:
-            raise Unpaced("Too many keys from this address were not good.", HOW, wait)
+            raise TooOften("Too many keys from this address were not good.", HOW, wait)
 
     def _remember(self, proof: bytes) -> None:
         self._proven[proof] = monotonic() + PROVEN_FOR
@@ -127,7 +127,7 @@ class KeyGate:
 
     async def _hashed(self, text: KeyText, hash: str | None) -> bool:
         if self._waiting >= _WAITING_MOST:
-            raise Unpaced("Too many keys wait to be checked.", "Ask again in a moment.", 1.0)
+            raise TooOften("Too many keys wait to be checked.", "Ask again in a moment.", 1.0)
         self._waiting += 1
         try:
             loop = asyncio.get_running_loop()

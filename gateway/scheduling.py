@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import cache
 from typing import TypeVar
 from zoneinfo import available_timezones
 
@@ -147,8 +148,8 @@ class ScheduleClient:
             )
         if tenant is not None:
             self._sight.bounds.check_tenant(tenant)
-        asked = tenant or self._sight.reader.tenant
-        rows, total = await self._store.schedules.page(asked, limit, offset)
+        reader = self._sight.reader
+        rows, total = await self._store.schedules.page(reader, tenant, limit, offset)
         views = await asyncio.gather(*map(self._view, rows))
         return ScheduleList(schedules=tuple(views), total=total)
 
@@ -222,7 +223,7 @@ class ScheduleClient:
             raise InvalidArgument(
                 f"The interval of {every:g} s is out of range.", "It is 1 second to a year."
             )
-        if timezone not in available_timezones():
+        if timezone not in _timezones():
             raise InvalidArgument(
                 f"There is no time zone {timezone[:64]!r}.", "Names are as in Europe/Berlin, UTC."
             )
@@ -282,7 +283,7 @@ class ScheduleClient:
         row = None
         if self._sight.reader.tenant in (None, asked):
             row = await self._store.schedules.named(asked, name)
-        if row is None:
+        if row is None or await self._sight.hides(row.session_key):
             raise NotFound(
                 f"There is no schedule {name[:64]!r}.", "`perdure schedule list` lists them."
             )
@@ -300,6 +301,12 @@ class ScheduleClient:
 
     def _id(self, row: ScheduleRow) -> str:
         return f"perdure-schedule/{self._settings.temporal.queue}/{row.number}"
+
+
+@cache
+def _timezones() -> frozenset[str]:
+    """The names of time zones, which are read from the disk once."""
+    return frozenset(available_timezones())
 
 
 async def _told(call: Awaitable[Result]) -> Result:

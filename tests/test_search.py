@@ -7,7 +7,7 @@ store's own writes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,21 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, text
 
 from perdure.domain.labels import Label, can_flow
 from perdure.domain.messages import Role
 from perdure.domain.steps import OpenSession
 from perdure.search import LONGEST_QUERY, Mode, matches, parse
-from perdure.store import Store, dialect, search, search_candidates, search_fts5, sqlite
+from perdure.store import Database, Store, dialect, search, sqlite
 from perdure.store.readers import Reader
 from perdure.store.search import Found, Lane, search_messages
+from perdure.store.search_tables import is_described
 from perdure.store.session_writer import SessionWriter
 from perdure.store.sessions import make_session
 from perdure.store.tables import metadata
 from tests.support.conversations import Conversation
+from tests.support.postgres import Cluster
 
 READER = Reader.session("default:me", Label.CONFIDENTIAL)
 
@@ -56,8 +58,8 @@ HANDED = {
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(f"sqlite:///{tmp_path / 'perdure.db'}")
+async def store(store_url: str) -> AsyncIterator[Store]:
+    opened = await Store.open(store_url)
     yield opened
     await opened.close()
 
@@ -212,19 +214,35 @@ _QUERIES = st.one_of(
 )
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """A store's writing engine, for tests that are not asynchronous."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('search') / 'perdure.db'}"
+class _UndoneError(Exception):
+    """Nothing is left of a transaction."""
 
-    async def make() -> None:
-        await (await Store.open(url)).close()
 
-    asyncio.run(make())
-    reading, writing = sqlite.create_engines(dialect.parse_url(url), 1)
-    yield writing
-    reading.dispose()
-    writing.dispose()
+Undone = Callable[[Callable[[Connection], None]], None]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def undone(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Undone]:
+    """Runs a function in a transaction that leaves nothing, for tests that are not asynchronous."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('search') / 'perdure.db'}"
+    else:
+        cluster: Cluster = request.getfixturevalue("cluster")
+        url = asyncio.run(cluster.fresh())
+    database = asyncio.run(Database.open(url))
+
+    def run(work: Callable[[Connection], None]) -> None:
+        def transaction(connection: Connection) -> None:
+            work(connection)
+            raise _UndoneError
+
+        with pytest.raises(_UndoneError):
+            asyncio.run(database.write(transaction))
+
+    yield run
+    asyncio.run(database.close())
 
 
 def add(connection: Connection, key: str, *lines: str, label: Label = Label.PUBLIC) -> None:
@@ -264,9 +282,9 @@ def everything(connection: Connection, query: str, reader: Reader, **more: Any) 
     queries=st.lists(_QUERIES, min_size=1, max_size=8),
 )
 def test_what_the_engine_finds_is_what_matches(
-    engine: Engine, lines: list[str], queries: list[str]
+    undone: Undone, lines: list[str], queries: list[str]
 ) -> None:
-    with engine.connect() as connection, connection.begin() as transaction:
+    def run(connection: Connection) -> None:
         add(connection, "default:a", *lines)
         add(connection, "default:b", *reversed(lines))
         for query in queries:
@@ -278,7 +296,8 @@ def test_what_the_engine_finds_is_what_matches(
             assert len({hit[:2] for hit in hits}) == len(hits) == 2 * len(expected), query
             within = everything(connection, query, READER, session_key="default:b")
             assert len(within) == len(expected), query
-        transaction.rollback()
+
+    undone(run)
 
 
 # Who finds it --------------------------------------------------------------------------------
@@ -298,7 +317,7 @@ def test_what_the_engine_finds_is_what_matches(
     queries=st.lists(_QUERIES, min_size=1, max_size=4),
 )
 def test_what_is_hidden_moves_no_total_and_no_score(
-    engine: Engine,
+    undone: Undone,
     seen: list[str],
     hidden: list[tuple[str, Label, str]],
     level: Label,
@@ -307,7 +326,8 @@ def test_what_is_hidden_moves_no_total_and_no_score(
     """Neither sessions above the reader, nor another tenant's, nor messages above the reader in a
     session that is below."""
     reader = Reader.session("default:me", level)
-    with engine.connect() as connection, connection.begin() as transaction:
+
+    def run(connection: Connection) -> None:
         add(connection, "default:seen", *seen)
         before = [everything(connection, query, reader) for query in queries]
         for number, (line, label, tenant) in enumerate(hidden):
@@ -323,7 +343,8 @@ def test_what_is_hidden_moves_no_total_and_no_score(
                     {"key": "default:below"},
                 )
         assert [everything(connection, query, reader) for query in queries] == before
-        transaction.rollback()
+
+    undone(run)
 
 
 async def test_a_session_that_rises_is_hidden_and_one_that_is_reset_is_seen(store: Store) -> None:
@@ -352,15 +373,16 @@ def _raise(connection: Connection, key: str) -> None:
         session.raise_label(Label.CONFIDENTIAL, turn=1, reason="test")
 
 
-def test_a_small_tenant_finds_its_own_among_many(engine: Engine) -> None:
+def test_a_small_tenant_finds_its_own_among_many(undone: Undone) -> None:
     """The index itself picks out its documents; what is found is the same."""
-    with engine.connect() as connection, connection.begin() as transaction:
+
+    def run(connection: Connection) -> None:
         for number in range(40):
             add(connection, f"big:{number}", "a needle", "a/b needle")
         add(connection, "small:one", "a needle", "b needle", "SmallClient")
         small, big = (Reader.session(f"{name}:me", Label.PUBLIC) for name in ("small", "big"))
-        assert search_candidates.is_small(connection, "small")
-        assert not search_candidates.is_small(connection, "big")
+        assert dialect.index_of(connection).is_small("small")
+        assert not dialect.index_of(connection).is_small("big")
         for query, few, many in (
             ("needle", 2, 80),
             ("a/b", 0, 40),
@@ -369,7 +391,8 @@ def test_a_small_tenant_finds_its_own_among_many(engine: Engine) -> None:
         ):
             assert len(everything(connection, query, small)) == few, query
             assert len(everything(connection, query, big)) == many, query
-        transaction.rollback()
+
+    undone(run)
 
 
 async def test_a_gateway_reads_words_up_to_its_level_in_every_session(store: Store) -> None:
@@ -382,14 +405,16 @@ async def test_a_gateway_reads_words_up_to_its_level_in_every_session(store: Sto
 # The index -----------------------------------------------------------------------------------
 
 
-def test_the_index_goes_with_the_transaction_of_the_message(engine: Engine) -> None:
-    with engine.connect() as connection:
-        with connection.begin() as transaction:
-            add(connection, "default:gone", "a vanishing needle")
-            assert everything(connection, "vanishing", READER)
-            transaction.rollback()
-        with connection.begin():
-            assert not everything(connection, "vanishing", READER)
+def test_the_index_goes_with_the_transaction_of_the_message(undone: Undone) -> None:
+    def says(connection: Connection) -> None:
+        add(connection, "default:gone", "a vanishing needle")
+        assert everything(connection, "vanishing", READER)
+
+    def finds_nothing(connection: Connection) -> None:
+        assert not everything(connection, "vanishing", READER)
+
+    undone(says)
+    undone(finds_nothing)
 
 
 async def test_a_database_of_the_first_release_is_indexed_when_it_is_opened(
@@ -445,20 +470,28 @@ _OLD_MESSAGE = """
 """
 
 
-def test_the_schema_is_as_described_and_the_triggers_are_there(engine: Engine) -> None:
+async def test_the_schema_is_as_described_and_the_triggers_are_there(store: Store) -> None:
     """A later migration that makes `messages` or `sessions` anew would lose them silently."""
-    with engine.connect() as connection:
-        context = MigrationContext.configure(
-            connection, opts={"include_name": search_fts5.is_described, "compare_type": True}
-        )
-        differences = [str(one) for one in compare_metadata(context, metadata)]
-        assert not [one for one in differences if "search_" in one]
-        triggers = connection.scalars(text("SELECT name FROM sqlite_master WHERE type = 'trigger'"))
-        assert set(triggers) >= {
-            "search_message_added",
-            "search_session_added",
-            "search_session_labelled",
-            "search_summary_added",
-            "search_summary_dropped",
-            "search_summary_labelled",
-        }
+    assert await store.database.read(_differences) == []
+    expected = {"search_session_added", "search_session_labelled"}
+    expected |= {"search_summary_dropped", "search_summary_labelled"}
+    if store.database.url.drivername == "sqlite":
+        # On PostgreSQL the store writes these, and is told of events.
+        expected |= {"search_message_added", "search_summary_added", "search_word_added"}
+    else:
+        expected.add("perdure_events_written")
+    assert await store.database.read(_triggers) == expected
+
+
+def _differences(connection: Connection) -> list[str]:
+    context = MigrationContext.configure(
+        connection, opts={"include_name": is_described, "compare_type": True}
+    )
+    return [str(one) for one in compare_metadata(context, metadata)]
+
+
+def _triggers(connection: Connection) -> set[str]:
+    query = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+    if connection.dialect.name == "postgresql":
+        query = "SELECT trigger_name FROM information_schema.triggers"
+    return set(connection.scalars(text(query)))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,13 +17,14 @@ from perdure.store.integrity import mend
 from perdure.store.search import Lane
 from perdure.store.summaries import Draft
 from tests.support.conversations import Conversation, opened
+from tests.support.damage import damage
 
 _SUMMARIES = frozenset({Kind.SUMMARY})
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(tmp_path) as found:
+async def store(tmp_path: Path, store_url: str) -> AsyncIterator[Store]:
+    async with opened(tmp_path, store_url) as found:
         yield found
 
 
@@ -99,12 +98,11 @@ async def test_the_best_come_first_and_of_equals_the_newest(store: Store) -> Non
 
 
 async def test_one_that_was_dropped_is_not_found_and_a_level_put_right_counts(
-    store: Store, tmp_path: Path
+    store: Store,
 ) -> None:
     talk = await talk_of(store, "ferry one", "ferry two")
-    await asyncio.to_thread(
-        damage,
-        tmp_path,
+    await damage(
+        store.database,
         "UPDATE summaries SET label = 'RESTRICTED' WHERE first_seq = 1",
         "DELETE FROM messages WHERE seq IN (3, 4)",
     )
@@ -113,24 +111,13 @@ async def test_one_that_was_dropped_is_not_found_and_a_level_put_right_counts(
     assert await found(talk, "ferry") == ["ferry one"]
 
 
-async def test_a_damaged_index_is_no_reason_to_find_nothing(store: Store, tmp_path: Path) -> None:
+async def test_a_damaged_index_is_no_reason_to_find_nothing(store: Store) -> None:
     talk = await talk_of(store, "ferry one", "boat two")
-    await asyncio.to_thread(
-        damage,
-        tmp_path,
-        "DROP TABLE search_summary_words",
-        "DROP TABLE search_summary_trigrams",
-    )
+    await damage(store.database, "DROP TABLE search_summary_words")
+    if store.database.url.drivername == "sqlite":
+        await damage(store.database, "DROP TABLE search_summary_trigrams")
     for query, said in (("ferry", ["ferry one"]), ("oat", ["boat two"]), ("ship", [])):
         assert await found(talk, query) == said
-
-
-def damage(home: Path, *statements: str) -> None:
-    connection = sqlite3.connect(home / "perdure.db")
-    with connection:
-        for statement in statements:
-            connection.execute(statement)
-    connection.close()
 
 
 async def test_what_is_found_is_what_matches(store: Store) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.gate import HOW, KeyGate, Unpaced
+from gateway.gate import HOW, KeyGate, TooOften
 from gateway.http.problems import problem
 from gateway.refusals import Refusals
 from perdure.domain.errors import Code, Unauthenticated
@@ -57,7 +57,7 @@ class Authentication:
             caller = await self._gate.admit(_key(Headers(scope=scope)), address)
             if caller is None and not self._is_open(scope["path"]):
                 raise Unauthenticated("This gateway asks for an API key.", HOW)
-        except Unpaced as error:
+        except TooOften as error:
             wait = {"Retry-After": str(error.seconds)}
             told = problem(429, error.code, error.message, error.hint, headers=wait)
             await told(scope, receive, send)

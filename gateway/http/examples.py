@@ -13,7 +13,6 @@ from activities.steering import Replaced
 from gateway.contexts import ContextNode, ContextSummary, ContextTree, RawStretch, SeenContext
 from gateway.contexts import SeenMessage as Seen
 from gateway.http.approvals import ApprovalPage, Consent, Refusal
-from gateway.http.codec import WirePayload, WirePayloads
 from gateway.http.contexts import ExpandedPage
 from gateway.http.keys import ApiKeyPage, WantedKey
 from gateway.http.memory import MemoryEntries, NewMemory, Pinned
@@ -163,9 +162,6 @@ _key = ApiKey(
 )
 
 _ALL: tuple[BaseModel, ...] = (
-    WirePayloads(
-        payloads=(WirePayload(metadata={"encoding": "anNvbi9wbGFpbg=="}, data="ImhlbGxvIg=="),)
-    ),
     Alive(),
     Ready(),
     AgentList(

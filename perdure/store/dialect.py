@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError
 
 from perdure.domain.errors import InvalidArgument
 from perdure.store.engine import Engine
+from perdure.store.search_fts5 import FTS5Index
+from perdure.store.search_index import SearchIndex
 from perdure.store.sqlite import SQLiteEngine
 
 #: Transactions that read at the same time in one process, each with a connection.
@@ -64,3 +66,12 @@ def engine_of(url: URL, readers: int = READERS) -> Engine:
     from perdure.store.postgres import PostgresEngine
 
     return PostgresEngine(url, readers, place(url))
+
+
+def index_of(connection: Connection) -> SearchIndex:
+    """The full-text indexes behind a connection."""
+    if connection.dialect.name == "sqlite":
+        return FTS5Index(connection)
+    from perdure.store.search_tsvector import TsvectorIndex
+
+    return TsvectorIndex(connection)

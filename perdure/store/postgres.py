@@ -20,13 +20,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import asyncpg
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from perdure.domain.errors import Unavailable
-from perdure.store import postgres_dialect  # noqa: F401 (it makes itself known)
+from perdure.store import postgres_dialect, search_tsvector  # noqa: F401 (dialect: it registers)
 from perdure.store.postgres_watch import Notices
 
 #: How long a writer waits for others before it gives up, in seconds.
@@ -64,6 +64,7 @@ class PostgresEngine:
         self._dsn = url.render_as_string(hide_password=False)
         self._place = place
         self._writer = self._engine(1)
+        event.listen(self._writer.sync_engine, "after_execute", search_tsvector.keep)
         self._reader = self._engine(readers).execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
@@ -147,6 +148,8 @@ class PostgresEngine:
             timeout=CONNECT_TIMEOUT,
             server_settings={
                 "application_name": "perdure",
+                # Statements are short: to compile them takes longer than they do.
+                "jit": "off",
                 "lock_timeout": str(int(BUSY_TIMEOUT * 1000)),
                 "idle_in_transaction_session_timeout": str(int(IDLE_TIMEOUT * 1000)),
             },

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
-from functools import partial
 from typing import TypeAlias
 
 from sqlalchemy import Connection, bindparam, func, or_, select
@@ -20,11 +19,10 @@ from sqlalchemy import Connection, bindparam, func, or_, select
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen, Role
 from perdure.search import Mode, Query, fold, matches, modes, scores, snippet
-from perdure.store import search_candidates as candidates
 from perdure.store.database import Database
+from perdure.store.dialect import index_of
 from perdure.store.readers import Reader
-from perdure.store.search_candidates import Candidate, Scope
-from perdure.store.search_fts5 import translated
+from perdure.store.search_index import Candidate, Scope
 from perdure.store.search_tables import search_sessions
 from perdure.store.tables import messages, turns
 
@@ -194,20 +192,18 @@ class _Reading:
     """One query, looked for in one way."""
 
     def __init__(self, connection: Connection, query: Query, mode: Mode, scope: Scope) -> None:
-        self._connection = connection
+        self._index = index_of(connection)
         self._query = query
         self._mode = mode
         self._scope = scope
         tenant = scope.tenant
-        if tenant is not None and not candidates.is_small(connection, tenant):
+        if tenant is not None and not self._index.is_small(tenant):
             tenant = None
-        self._match = translated(
-            query, mode, scope.session, tenant, partial(candidates.holding, connection)
-        )
+        self._match = self._index.translated(query, mode, scope.session, tenant)
 
     def page(self, limit: int, offset: int) -> Found:
         """The hits of a page, how many there are in all, and whether that is certain."""
-        found = candidates.documents(self._connection, self._match, self._scope, COUNTED)
+        found = self._index.documents(self._match, self._scope, COUNTED)
         few = found if len(found) <= COUNTED else None
         if self._match.is_exact:
             pool, older, total, complete = self._exact(few, limit, offset)
@@ -267,10 +263,8 @@ class _Reading:
     def _newest(self, few: list[int] | None, limit: int, offset: int = 0) -> Iterator[Candidate]:
         """Messages that the engine takes for matches, newest first, read as they are taken."""
         if few is not None:
-            return candidates.messages_of(self._connection, few[offset : offset + limit])
-        return candidates.newest(
-            self._connection, self._match, self._scope, limit=limit, offset=offset
-        )
+            return self._index.messages_of(few[offset : offset + limit])
+        return self._index.newest(self._match, self._scope, limit=limit, offset=offset)
 
     def _ranked(self, pool: _Rows) -> list[tuple[Candidate, float]]:
         folded = [fold(row.text[:_SCORED]) for row in pool]

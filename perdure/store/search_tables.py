@@ -10,6 +10,21 @@ from sqlalchemy import Column, Index, Integer, String, Table, Text
 
 from perdure.store.tables import Moment, metadata
 
+#: What is an engine's own, by how its name begins: nobody describes it elsewhere.
+_UNDESCRIBED = (
+    "search_words",
+    "search_parts",
+    "search_summary_words",
+    "search_summary_trigrams",
+    "search_vocabulary_parts",
+)
+
+
+def is_described(name: str | None, kind: str, _parents: object = None) -> bool:
+    """Whether the metadata describes what the database has under this name; for alembic."""
+    return kind not in ("table", "index") or not (name or "").startswith(_UNDESCRIBED)
+
+
 #: One row per session: what decides whether a document may be seen, and small enough to be asked
 #: for every candidate. `level` is the rank of the session's label now.
 search_sessions = Table(

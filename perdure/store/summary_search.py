@@ -6,6 +6,7 @@ out to its end says so: `complete` is False.
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -13,9 +14,10 @@ from sqlalchemy import Connection
 from perdure.domain.labels import Label
 from perdure.domain.messages import Frozen
 from perdure.search import Mode, Query, matches_folded, modes, scores, snippet
-from perdure.store import search_fts5 as engine
+from perdure.store.dialect import index_of
 from perdure.store.nodes import named
 from perdure.store.search import NUMBER, Lane
+from perdure.store.search_translation import Match
 
 #: The matches made last, this many, are ranked among each other; there is no second page.
 RANKED = 60
@@ -59,21 +61,16 @@ def search_summaries(
     number = connection.scalar(NUMBER, {"key": session_key})
     if number is None:
         return FoundSummaries()
+    index = index_of(connection)
     complete = True
     for mode in modes(query):
-        match = engine.translated_for_summaries(query, mode, number)
-        if not indexed:
-            match = engine.Match(match.table, None, None)
+        match = Match(None)
+        if indexed:
+            match = index.translated_for_summaries(query, mode, number)
         pool: list[tuple[str, str]] = []
         examined = 0
-        with engine.found_summaries(
-            connection,
-            match,
-            session=number,
-            epoch=epoch,
-            level=level.rank,
-            limit=EXAMINED + 1,
-        ) as rows:
+        place = {"session": number, "epoch": epoch, "level": level.rank}
+        with closing(index.summaries(match, **place, limit=EXAMINED + 1)) as rows:
             for row in rows:
                 examined += 1
                 if match.is_exact or matches_folded(query, row.folded, mode):
@@ -105,7 +102,7 @@ def _best(query: Query, mode: Mode, pool: list[tuple[str, str]]) -> list[str]:
     return [name for (name, _), _ in sorted(scored, key=lambda one: one[1], reverse=True)]
 
 
-def _lane(mode: Mode, match: engine.Match) -> Lane:
+def _lane(mode: Mode, match: Match) -> Lane:
     if match.upper is None:
         return Lane.SCAN
     return Lane.FTS if mode is Mode.WORDS else Lane.TRIGRAM

@@ -172,7 +172,9 @@ async def test_another_worker_goes_on_with_the_turns_tools_and_repeats_no_call(
     assert result.state is TurnState.COMPLETED
     slow, after = await results(stack, key)
     assert "Unknown outcome: shop__slow was started" in refusal(slow)["message"]
-    assert len([one for one in calls(stack) if one["tool"] == "slow"]) == 1
+    (begun_by,) = [one["pid"] for one in calls(stack) if one["tool"] == "slow"]
+    # It is not run again, and the process that ran it went with the worker that started it.
+    assert not _lives(begun_by)
     # The new worker knows the tool, which no server lists any more.
     assert "Unknown tool: find" in refusal(after)["message"]
 
@@ -238,6 +240,10 @@ async def test_a_server_that_dies_under_a_call_is_told_and_started_anew(stack: S
     assert not _lives(pids[1])
     keys = {line["meta"]["perdure/idempotencyKey"] for line in calls(stack)[-3:]}
     assert len(keys) == 3
+    # A worker that is stopped in order leaves none of them behind.
+    assert await asyncio.to_thread(stack.worker.terminate) == 0
+    assert not _lives(pids[2])
+    stack.worker.start()
 
 
 def _lives(pid: int) -> bool:

@@ -16,9 +16,14 @@ async def damage(database: Database, *statements: str) -> None:
         await asyncio.to_thread(_change_file, database.url.database or "", statements)
         return
     connection = await asyncpg.connect(database.url.render_as_string(hide_password=False))
-    await connection.execute("SET session_replication_role = replica")
     for statement in statements:
-        await connection.execute(statement)
+        try:
+            await connection.execute(statement)
+        except asyncpg.ForeignKeyViolationError:
+            # Neither keys nor triggers are heeded then.
+            await connection.execute("SET session_replication_role = replica")
+            await connection.execute(statement)
+            await connection.execute("SET session_replication_role = DEFAULT")
     await connection.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from perdure.store import search_fts5
+from perdure.store.search_tables import is_described
 from perdure.store.tables import metadata
 
 connection = context.config.attributes["connection"]
@@ -12,7 +12,7 @@ context.configure(
     connection=connection,
     target_metadata=metadata,
     render_as_batch=True,
-    include_name=search_fts5.is_described,
+    include_name=is_described,
 )
 with context.begin_transaction():
     context.run_migrations()
