@@ -175,6 +175,7 @@ class SessionClient(Conversing):
         role: Role | None = None,
         limit: int = 10,
         offset: int = 0,
+        until: int | None = None,
     ) -> Found:
         """A page of the messages that match, best first. Messages above `gateway.level` are not
         found.
@@ -185,12 +186,13 @@ class SessionClient(Conversing):
             role: only of this speaker.
             limit: up to 200.
             offset: how many of the best to skip.
+            until: only what was added up to this document of the index: the same on every page.
 
         Raises:
             InvalidArgument: for a query that asks nothing, or a number out of range.
             NotFound: when there is no such session.
         """
-        return await self._looking.search(query, session_key, role, limit, offset)
+        return await self._looking.search(query, session_key, role, limit, offset, until)
 
     async def events(self, session_key: str, *, after: int = 0) -> AsyncIterator[Event]:
         """Every event of a session after a cursor, each once, for ever.

@@ -224,6 +224,18 @@ async def test_search_finds_across_sessions_and_within_one(
     assert (within["total"], within["hits"][0]["session_key"]) == (2, one)
 
 
+async def test_what_was_found_is_paged_while_more_is_said(
+    stack: Stack, http: httpx2.AsyncClient
+) -> None:
+    key = fresh_key("found")
+    for number in range(3):
+        await stack.client.ask(key, f"/say quokka {number}", timeout=60)
+    first = await http.get(at(key, "/search"), params={"q": "quokka", "limit": 2})
+    await stack.client.ask(key, "/say quokka quokka quokka", timeout=60)
+    rest = await pages(http, first.links["next"]["url"], "hits")
+    assert sorted(hit["seq"] for hit in (*first.json()["hits"], *rest)) == [1, 2, 3, 4, 5, 6]
+
+
 async def test_one_session_tells_another_once(stack: Stack, http: httpx2.AsyncClient) -> None:
     one, two = fresh_key("teller"), fresh_key("told")
     for key in (one, two):

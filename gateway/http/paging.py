@@ -63,10 +63,18 @@ class AtRun(Frozen):
     id: str
 
 
-Place = TypeVar("Place", AtTime, AtSeq, AtRun)
+class AtRank(Frozen):
+    """How many of the best a page of a search skips, of what was there when the search began."""
+
+    of: Literal["search"] = "search"
+    until: int
+    offset: int
 
 
-def written(place: AtTime | AtSeq | AtRun) -> str:
+Place = TypeVar("Place", AtTime, AtSeq, AtRun, AtRank)
+
+
+def written(place: AtTime | AtSeq | AtRun | AtRank) -> str:
     """A place as a cursor."""
     return urlsafe_b64encode(place.model_dump_json().encode()).rstrip(b"=").decode()
 
@@ -104,8 +112,10 @@ def link_next(request: Request, response: Response, cursor: str | None) -> str |
     return cursor
 
 
-def _can_be(place: AtTime | AtSeq | AtRun) -> bool:
+def _can_be(place: AtTime | AtSeq | AtRun | AtRank) -> bool:
     """Whether a store can look for it."""
+    if isinstance(place, AtRank):
+        return 0 <= place.until <= LAST_OFFSET and 0 <= place.offset <= LAST_OFFSET
     if isinstance(place, AtSeq):
         return 0 <= place.seq <= LAST_OFFSET
     named = place.id.isprintable() and len(place.id) <= 600
