@@ -14,6 +14,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
@@ -196,6 +197,9 @@ def main() -> None:
     try:
         settings = load_settings(arguments.home)
         logs.configure(settings.observability.logs)
+        # A line has a place of its own for where it belongs.
+        activity.logger.activity_info_on_message = False
+        workflow.logger.workflow_info_on_message = False
         tracing.configure(settings.observability, "perdure-worker", settings.temporal.namespace)
         asyncio.run(run(settings))
     except PerdureError as error:

@@ -26,7 +26,7 @@ from perdure.store.transcript import TurnResult
 #: Answers that are tried again in one round.
 MOST = 200
 #: A turn's own workflow sends its answer first; this long after its end it did not.
-PATIENCE = timedelta(minutes=2)
+PATIENCE = timedelta(minutes=5)
 #: An answer that could not be delivered for so long is of no use to anybody.
 GIVEN_UP = timedelta(days=1)
 

@@ -61,7 +61,13 @@ class Looking:
         return readable(page, self._reader.level)
 
     async def search(
-        self, query: str, session_key: str | None, role: Role | None, limit: int, offset: int
+        self,
+        query: str,
+        session_key: str | None,
+        role: Role | None,
+        limit: int,
+        offset: int,
+        until: int | None,
     ) -> Found:
         """See `SessionClient.search`."""
         _check(limit, offset)
@@ -72,7 +78,13 @@ class Looking:
             # It is there, whatever its label; of its messages the level alone decides.
             reader = reader.model_copy(update={"own": session_key})
         return await self._store.search.messages(
-            parsed, reader, session_key=session_key, role=role, limit=limit, offset=offset
+            parsed,
+            reader,
+            session_key=session_key,
+            role=role,
+            limit=limit,
+            offset=offset,
+            until=until,
         )
 
 

@@ -32,6 +32,7 @@ class Refusals:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._rates = Rates()
+        self._rate_of_all = Rates()
         self._left_out: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -44,8 +45,8 @@ class Refusals:
             why: the true reason, which they are not told.
             session_key: whose session it was about.
         """
-        if self._rates.wait(who, _PER_MINUTE, _BURST) or self._rates.take(
-            "", _PER_MINUTE_OF_ALL, _BURST_OF_ALL
+        if self._rates.wait(who, _PER_MINUTE, _BURST) or self._rate_of_all.take(
+            "all", _PER_MINUTE_OF_ALL, _BURST_OF_ALL
         ):
             if who in self._left_out or len(self._left_out) < _COUNTED:
                 self._left_out[who] += 1

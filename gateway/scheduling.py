@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import cache
 from typing import TypeVar
 from zoneinfo import available_timezones
 
@@ -132,9 +133,15 @@ class ScheduleClient:
         return await self._view(row)
 
     async def list(
-        self, *, tenant: str | None = None, limit: int = 50, offset: int = 0
+        self,
+        *,
+        tenant: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        after: tuple[str, str] | None = None,
     ) -> ScheduleList:
-        """A page of schedules, of a tenant or of all that are there for the caller.
+        """A page of schedules, of a tenant or of all that are there for the caller; from the one
+        behind the tenant and name of `after` on.
 
         Raises:
             InvalidArgument: for a limit or an offset out of range.
@@ -147,8 +154,8 @@ class ScheduleClient:
             )
         if tenant is not None:
             self._sight.bounds.check_tenant(tenant)
-        asked = tenant or self._sight.reader.tenant
-        rows, total = await self._store.schedules.page(asked, limit, offset)
+        reader = self._sight.reader
+        rows, total = await self._store.schedules.page(reader, tenant, limit, offset, after)
         views = await asyncio.gather(*map(self._view, rows))
         return ScheduleList(schedules=tuple(views), total=total)
 
@@ -222,7 +229,7 @@ class ScheduleClient:
             raise InvalidArgument(
                 f"The interval of {every:g} s is out of range.", "It is 1 second to a year."
             )
-        if timezone not in available_timezones():
+        if timezone not in _timezones():
             raise InvalidArgument(
                 f"There is no time zone {timezone[:64]!r}.", "Names are as in Europe/Berlin, UTC."
             )
@@ -282,7 +289,7 @@ class ScheduleClient:
         row = None
         if self._sight.reader.tenant in (None, asked):
             row = await self._store.schedules.named(asked, name)
-        if row is None:
+        if row is None or await self._sight.hides(row.session_key):
             raise NotFound(
                 f"There is no schedule {name[:64]!r}.", "`perdure schedule list` lists them."
             )
@@ -300,6 +307,12 @@ class ScheduleClient:
 
     def _id(self, row: ScheduleRow) -> str:
         return f"perdure-schedule/{self._settings.temporal.queue}/{row.number}"
+
+
+@cache
+def _timezones() -> frozenset[str]:
+    """The names of time zones, which are read from the disk once."""
+    return frozenset(available_timezones())
 
 
 async def _told(call: Awaitable[Result]) -> Result:

@@ -9,19 +9,24 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from activities import replying
+from activities.replying import Replying
 from gateway.hooks.formats import Arrived, Ignored, understood
 from gateway.hooks.reception import message_id, session_key
 from gateway.hooks.signatures import signed, verify
+from perdure.channels.courier import Courier
 from perdure.config import load_settings
 from perdure.config.webhooks import HookKind, WebhookSettings, key_of
 from perdure.domain.errors import InvalidArgument, NotFound, Unauthenticated
 from perdure.domain.states import DeliveryState
+from perdure.guard import Guard
 from tests.support.channels import SECRET as CHANNEL_SECRET
 from tests.support.gateway import running_gateway
 from tests.support.outside import HOST, Receiver, http_receiver, mail_server
@@ -425,3 +430,35 @@ async def test_a_delivery_is_durable_without_a_worker_and_its_answer_survives_a_
     told = [request for request in receiver.requests[before:] if b"after all" in request.body]
     assert len(told) == 2  # the one that was refused, and the one that was taken
     assert len({request.headers["idempotency-key"] for request in told}) == 1
+
+
+async def test_a_receiver_that_was_away_gets_the_answer_with_upkeep(
+    http: httpx2.AsyncClient,
+    stack: Stack,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key = "default:ci/bob~channel~out~peer~bob~thread~away"
+    # It asks for more patience than a delivery has.
+    receiver.answers.append("503 Busy\r\nRetry-After: 3600")
+    before = len(receiver.requests)
+    await post(http, "ci", {"text": "/say late", "user": "bob", "thread": "away"}, "a-1")
+    await answered(stack, key, "late")
+    due = message_id("ci", "a-1")
+
+    async def failed() -> bool:
+        entry = await stack.client.store.deliveries.of(key, f"reply/{due}")
+        return entry is not None and entry.state is DeliveryState.FAILED
+
+    await until(failed)
+    store, settings = stack.client.store, stack.settings
+    courier = Courier(store, settings.channels, settings.home)
+    upkeep = Replying(store, Guard(settings), courier)
+    # Its own workflow is to have its time first.
+    await upkeep.deliver_left_behind()
+    assert len(receiver.requests) == before + 1
+    monkeypatch.setattr(replying, "PATIENCE", timedelta(0))
+    for _ in range(2):
+        await upkeep.deliver_left_behind()
+    assert len(receiver.requests) == before + 2
+    assert await store.replies.owed(key, due) is None

@@ -195,6 +195,22 @@ async def test_approvals_are_paged_while_more_are_asked_for(
 # Contexts ------------------------------------------------------------------------------------
 
 
+async def test_schedules_are_paged_while_more_are_added(http: httpx2.AsyncClient) -> None:
+    async def add(name: str) -> None:
+        body = {"name": name, "session_key": "default:bob", "text": "/say x", "cron": "@yearly"}
+        added = await http.post("/v1/schedules", json=body)
+        assert added.status_code == 201, added.text
+
+    for name in ("a", "c", "e"):
+        await add(name)
+    first = await http.get("/v1/schedules", params={"limit": 2})
+    await add("b")
+    await add("d")
+    rest = await pages(http, first.links["next"]["url"], "schedules")
+    found = [one["name"] for one in (*first.json()["schedules"], *rest)]
+    assert found == ["a", "c", "d", "e"]
+
+
 async def test_every_word_is_found_below_the_summary_that_stands_for_it(
     stack: Stack, http: httpx2.AsyncClient
 ) -> None:
@@ -222,6 +238,18 @@ async def test_search_finds_across_sessions_and_within_one(
     assert {hit["session_key"] for hit in everywhere["hits"]} == {one, two}
     within = await get(http, at(one, "/search"), q="zymurgy", limit=1)
     assert (within["total"], within["hits"][0]["session_key"]) == (2, one)
+
+
+async def test_what_was_found_is_paged_while_more_is_said(
+    stack: Stack, http: httpx2.AsyncClient
+) -> None:
+    key = fresh_key("found")
+    for number in range(3):
+        await stack.client.ask(key, f"/say quokka {number}", timeout=60)
+    first = await http.get(at(key, "/search"), params={"q": "quokka", "limit": 2})
+    await stack.client.ask(key, "/say quokka quokka quokka", timeout=60)
+    rest = await pages(http, first.links["next"]["url"], "hits")
+    assert sorted(hit["seq"] for hit in (*first.json()["hits"], *rest)) == [1, 2, 3, 4, 5, 6]
 
 
 async def test_one_session_tells_another_once(stack: Stack, http: httpx2.AsyncClient) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 import httpx2
 import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
+from perdure.domain.access import Scope
 from perdure.domain.labels import Label
 from tests.support.gateway import GatewayProcess, running_gateway
 from tests.support.stack import ROOT, Stack, fresh_key, until
@@ -236,6 +238,33 @@ async def test_foreign_hosts_and_oversized_bodies_are_stopped_before_the_protoco
         assert rebound.status_code == 403
         large = await http.post("/mcp", content=b" " * 4_000_000)
         assert large.status_code == 413
+        error = large.json()["error"]
+        assert (error["code"], error["data"]["code"]) == (-32600, "limit_exceeded")
+        assert (await http.get("/mcp")).status_code == 405
+
+
+async def test_a_key_says_which_tools_and_sessions_there_are(
+    gateway: GatewayProcess, stack: Stack
+) -> None:
+    made = await stack.client.keys.create("shop", scopes={Scope.CHAT}, tenant="shop")
+    own, foreign = fresh_key("keyed").replace("default:", "shop:"), fresh_key("keyed")
+    headers = {"Authorization": f"Bearer {made.text}"}
+    async with (
+        httpx2.AsyncClient(headers=headers) as http,
+        Client(streamable_http_client(f"{gateway.url}/mcp", http_client=http)) as client,
+    ):
+        listed = (await client.list_tools()).tools
+        assert {tool.name for tool in listed} == {"sessions_send", "sessions_wait"}
+        assert (listed[0].description or "").endswith("Your session keys begin with shop:")
+        sent = {"session_key": own, "text": "/say mine"}
+        assert text(await client.call_tool("sessions_send", sent)) == "mine"
+        elsewhere = {"session_key": foreign, "text": "/say theirs"}
+        assert refused(await client.call_tool("sessions_send", elsewhere))["code"] == "not_found"
+
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer pdr_no_good"}) as http:
+        answer = await http.post(f"{gateway.url}/mcp", json={})
+        assert answer.status_code == 401
+        assert answer.json()["error"]["data"]["code"] == "unauthenticated"
 
 
 # By pipes ------------------------------------------------------------------------------------

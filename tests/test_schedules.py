@@ -10,7 +10,9 @@ import pytest
 
 from activities.scheduling import ScheduledWork
 from gateway.schedule_views import ScheduleView
-from perdure.domain.errors import Conflict, InvalidArgument, NotFound
+from perdure.domain.access import Caller, Scope
+from perdure.domain.errors import Conflict, Denied, InvalidArgument, NotFound
+from perdure.domain.labels import Label
 from perdure.domain.schedules import FireOutcome, ScheduledFire, ScheduleKind
 from perdure.store.clock import now
 from tests.support.gateway import running_gateway
@@ -187,3 +189,33 @@ async def test_schedules_over_http_and_on_the_command_line(stack: Stack) -> None
     plain = await perdure_here("schedule", "list", home=stack.home, environ=stack.environ)
     assert name in plain.out
     assert await cli("remove", name, "--yes") == {"name": name, "removed": True}
+
+
+async def test_a_caller_has_the_schedules_of_their_tenant_and_level(stack: Stack) -> None:
+    caller = Caller(
+        name="acme-bot",
+        key_id="acme",
+        tenant="acme",
+        scopes=frozenset({Scope.STEER}),
+        clearance=Label.PUBLIC,
+    )
+    theirs = stack.client.on_behalf_of(caller).schedules
+    mine, name = stack.client.schedules, fresh_name()
+    secret = f"acme:secret-{time.time_ns()}"
+    await stack.client.ask(secret, "/say up", label=Label.INTERNAL)
+    await mine.add(f"{name}-hidden", secret, "/say x", every=3600)
+    await mine.add(name, fresh_key("default"), "/say x", every=3600)
+    added = await theirs.add(name, f"acme:new-{name}", "/say x", every=3600)
+    assert (added.tenant, added.created_by) == ("acme", "acme-bot (acme)")
+    assert [one.name for one in (await theirs.list()).schedules] == [name]
+    assert (await theirs.list()).total == 1
+    for refused in (theirs.get(f"{name}-hidden"), theirs.get(name, tenant="default")):
+        with pytest.raises(NotFound):
+            await refused
+    with pytest.raises(NotFound):
+        await theirs.add("other", "default:bob", "/say x", every=3600)
+    with pytest.raises(Denied):
+        await theirs.add("up", "acme:up", "/say x", every=3600, label=Label.INTERNAL)
+    await theirs.remove(name)
+    for left in (name, f"{name}-hidden"):
+        await mine.remove(left, tenant="acme" if left != name else None)

@@ -42,7 +42,9 @@ from gateway.http.openai.refusals import of_problem
 from gateway.http.parts import Process
 from gateway.http.problems import install
 from gateway.http.shaping import Shape, shaped
+from gateway.mcp.endpoint import PATH as MCP_PATH
 from gateway.mcp.endpoint import route as mcp_route
+from gateway.mcp.refusals import of_problem as by_json_rpc
 from perdure.domain.access import Caller
 
 #: What the gateway serves, in the order of the document.
@@ -68,7 +70,7 @@ _PARTS = (
 
 
 #: Clients of these paths, and of those below them, expect refusals in a shape of their own.
-SHAPES: Mapping[str, Shape] = dict.fromkeys(SHAPED, of_problem)
+SHAPES: Mapping[str, Shape] = {**dict.fromkeys(SHAPED, of_problem), MCP_PATH: by_json_rpc}
 
 
 class _App(FastAPI):

@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 
 from gateway.http import access
 from gateway.http.examples import EXAMPLES
+from gateway.http.more_examples import EXAMPLES as MORE
 from gateway.http.openai.examples import EXAMPLES as OPENAI
 from gateway.http.problems import PROBLEM_JSON, STATUS, Problem
 from gateway.http.tags import Tagged
@@ -29,7 +30,7 @@ What is read has an `ETag`; sent back as `If-None-Match`, it spares the answer.
 Every refusal is a problem detail (RFC 9457) with a `code` and a `hint`."""
 
 _JSON = "application/json"
-_EXAMPLES = EXAMPLES | OPENAI
+_EXAMPLES = EXAMPLES | MORE | OPENAI
 #: Where refusals are no problem details, but OpenAI's.
 SHAPED = ("/v1/chat", "/v1/models", "/v1/responses")
 _CODES = {status: code for code, status in STATUS.items()} | {

@@ -13,12 +13,12 @@ from activities.steering import Replaced
 from gateway.contexts import ContextNode, ContextSummary, ContextTree, RawStretch, SeenContext
 from gateway.contexts import SeenMessage as Seen
 from gateway.http.approvals import ApprovalPage, Consent, Refusal
-from gateway.http.codec import WirePayload, WirePayloads
 from gateway.http.contexts import ExpandedPage
 from gateway.http.keys import ApiKeyPage, WantedKey
 from gateway.http.memory import MemoryEntries, NewMemory, Pinned
 from gateway.http.messages import Admission, MessagePage, NewMessage
 from gateway.http.runs import RunPage, Steering, TreePage
+from gateway.http.search import FoundPage
 from gateway.http.service import Agent, AgentList, Alive, Ready
 from gateway.http.sessions import Interrupted, Reset, SessionPage
 from gateway.http.tell import Telling
@@ -49,7 +49,7 @@ from perdure.store.context_search import Kind as HitKind
 from perdure.store.keys import ApiKey
 from perdure.store.run_trees import RunNode, SessionTree
 from perdure.store.run_views import RunView
-from perdure.store.search import Found, Lane, MessageHit
+from perdure.store.search import Lane, MessageHit
 from perdure.store.sweeps import SweepState
 from perdure.store.transcript import HistoryMessage, ToolUse, TurnResult
 
@@ -163,9 +163,6 @@ _key = ApiKey(
 )
 
 _ALL: tuple[BaseModel, ...] = (
-    WirePayloads(
-        payloads=(WirePayload(metadata={"encoding": "anNvbi9wbGFpbg=="}, data="ImhlbGxvIg=="),)
-    ),
     Alive(),
     Ready(),
     AgentList(
@@ -208,7 +205,7 @@ _ALL: tuple[BaseModel, ...] = (
         stats=ExchangeStats(runtime_ms=900, tokens=120, cost=None),
     ),
     Sent(message_id=f"msg_{_ULID}"),
-    Found(
+    FoundPage(
         hits=(
             MessageHit(
                 session_key=_KEY,

@@ -13,8 +13,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.http.access import needs
-from gateway.http.acting import confirmed
-from gateway.http.paging import Offset
+from gateway.http.acting import RequestKey, confirmed
+from gateway.http.paging import AtName, Cursor, Offset, link_next, read, written
 from gateway.http.parts import TheGateway, problems
 from gateway.http.tags import Tagged
 from gateway.schedule_views import ScheduleList, ScheduleView
@@ -53,6 +53,12 @@ class AddSchedule(BaseModel):
     paused: bool = False
 
 
+class SchedulePage(ScheduleList):
+    """A page of schedules, by tenant and name. `next` is null on the last one."""
+
+    next: str | None = None
+
+
 async def _name(
     name: Annotated[str, Path(description="The name of a schedule.", examples=["standup"])],
 ) -> str:
@@ -68,8 +74,14 @@ Tenant = Annotated[
 @router.post(
     "", status_code=201, responses=problems(400, 404, 409), dependencies=[needs(Scope.STEER)]
 )
-async def add_schedule(schedule: AddSchedule, gateway: TheGateway) -> ScheduleView:
-    """Have a message sent, or a sub-agent spawned, again and again."""
+async def add_schedule(
+    schedule: AddSchedule, gateway: TheGateway, request_key: RequestKey = None
+) -> ScheduleView:
+    """Have a message sent, or a sub-agent spawned, again and again.
+
+    A name is there once: sending again adds nothing, with or without an `Idempotency-Key`, and is
+    told as a conflict.
+    """
     adding = gateway.client.schedules.add(**schedule.model_dump())
     return await confirmed(adding, gateway.stopping)
 
@@ -77,14 +89,28 @@ async def add_schedule(schedule: AddSchedule, gateway: TheGateway) -> ScheduleVi
 @router.get("", responses=problems(400), dependencies=[needs(Scope.STEER, Scope.READ)])
 async def list_schedules(
     gateway: TheGateway,
+    request: Request,
+    response: Response,
     tenant: Annotated[
         str | None, Query(max_length=512, description="Whose; else all that you may see.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE)] = 50,
     offset: Offset = 0,
-) -> ScheduleList:
+    cursor: Cursor = None,
+) -> SchedulePage:
     """A page of schedules, by tenant and name, with their next times."""
-    return await gateway.client.schedules.list(tenant=tenant, limit=limit, offset=offset)
+    place = read(cursor, AtName, "schedules", offset)
+    found = await gateway.client.schedules.list(
+        tenant=tenant,
+        limit=limit,
+        offset=offset,
+        after=(place.tenant, place.id) if place else None,
+    )
+    cursor = None
+    if len(found.schedules) == limit:
+        last = found.schedules[-1]
+        cursor = written(AtName(tenant=last.tenant, id=last.name))
+    return SchedulePage(**found.model_dump(), next=link_next(request, response, cursor))
 
 
 @router.get("/{name}", responses=problems(404), dependencies=[needs(Scope.STEER, Scope.READ)])
@@ -95,18 +121,32 @@ async def read_schedule(name: Name, gateway: TheGateway, tenant: Tenant = None) 
 
 @router.post("/{name}/pause", responses=problems(404, 504), dependencies=[needs(Scope.STEER)])
 async def pause_schedule(
-    name: Name, gateway: TheGateway, request: Request, tenant: Tenant = None
+    name: Name,
+    gateway: TheGateway,
+    request: Request,
+    tenant: Tenant = None,
+    request_key: RequestKey = None,
 ) -> ScheduleView:
-    """Let its times pass until it is resumed."""
+    """Let its times pass until it is resumed.
+
+    Sending again changes nothing, with or without an `Idempotency-Key`.
+    """
     pausing = gateway.client.schedules.pause(name, tenant=tenant)
     return await confirmed(pausing, gateway.stopping, request)
 
 
 @router.post("/{name}/resume", responses=problems(404, 504), dependencies=[needs(Scope.STEER)])
 async def resume_schedule(
-    name: Name, gateway: TheGateway, request: Request, tenant: Tenant = None
+    name: Name,
+    gateway: TheGateway,
+    request: Request,
+    tenant: Tenant = None,
+    request_key: RequestKey = None,
 ) -> ScheduleView:
-    """Go on from its next time; those that have passed are not made up for."""
+    """Go on from its next time; those that have passed are not made up for.
+
+    Sending again changes nothing, with or without an `Idempotency-Key`.
+    """
     resuming = gateway.client.schedules.resume(name, tenant=tenant)
     return await confirmed(resuming, gateway.stopping, request)
 
@@ -115,7 +155,7 @@ async def resume_schedule(
 async def trigger_schedule(
     name: Name, gateway: TheGateway, request: Request, tenant: Tenant = None
 ) -> ScheduleView:
-    """Do it now, once, whether it is paused or not."""
+    """Do it now, once, whether it is paused or not. Sending again does it again."""
     triggering = gateway.client.schedules.trigger(name, tenant=tenant)
     return await confirmed(triggering, gateway.stopping, request)
 

@@ -42,5 +42,5 @@ class Endpoint:
 
 
 def route() -> Route:
-    """What the gateway mounts."""
-    return Route(PATH, Endpoint(), include_in_schema=False)
+    """What the gateway mounts. There is nothing to GET or DELETE where no connection is kept."""
+    return Route(PATH, Endpoint(), methods=["POST"], include_in_schema=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select
+from sqlalchemy import Connection, Row, delete, func, insert, not_, select, tuple_
 
 from perdure.domain.errors import Conflict
 from perdure.domain.labels import Label
@@ -16,6 +16,7 @@ from perdure.domain.messages import Frozen
 from perdure.domain.schedules import Overlap, ScheduleKind
 from perdure.store.clock import now
 from perdure.store.database import Database
+from perdure.store.readers import Reader, seen_by
 from perdure.store.schedule_tables import schedules
 from perdure.store.sessions import make_session
 from perdure.store.tables import mailbox, sessions
@@ -69,10 +70,16 @@ class Schedules:
         return await self._database.read(_get, named)
 
     async def page(
-        self, tenant: str | None, limit: int, offset: int
+        self,
+        reader: Reader,
+        tenant: str | None,
+        limit: int,
+        offset: int,
+        after: tuple[str, str] | None = None,
     ) -> tuple[list[ScheduleRow], int]:
-        """A page of a tenant's schedules, or of all, by tenant and name; and how many there are."""
-        return await self._database.read(_page, tenant, limit, offset)
+        """A page of the schedules that are there for a reader, of a tenant or of all, by tenant
+        and name, from the one behind the tenant and name of `after` on; and how many there are."""
+        return await self._database.read(_page, reader, tenant, limit, offset, after)
 
     async def remove(self, number: int) -> None:
         """Remove a schedule, if it is there."""
@@ -106,13 +113,26 @@ def _get(connection: Connection, condition: Any) -> ScheduleRow | None:
 
 
 def _page(
-    connection: Connection, tenant: str | None, limit: int, offset: int
+    connection: Connection,
+    reader: Reader,
+    tenant: str | None,
+    limit: int,
+    offset: int,
+    after: tuple[str, str] | None,
 ) -> tuple[list[ScheduleRow], int]:
-    query = select(schedules).order_by(schedules.c.tenant, schedules.c.name)
-    count = select(func.count()).select_from(schedules)
-    if tenant is not None:
-        query = query.where(schedules.c.tenant == tenant)
-        count = count.where(schedules.c.tenant == tenant)
+    conditions = []
+    for asked in (tenant, reader.tenant):
+        if asked is not None:
+            conditions.append(schedules.c.tenant == asked)
+    if not reader.sees_all:
+        # Of a session that is not there for them there is no schedule; of a new one there is.
+        its = sessions.c.session_key == schedules.c.session_key
+        hidden = select(sessions.c.session_key).where(its, not_(seen_by(reader)))
+        conditions.append(not_(hidden.exists()))
+    query = select(schedules).where(*conditions).order_by(schedules.c.tenant, schedules.c.name)
+    count = select(func.count()).select_from(schedules).where(*conditions)
+    if after is not None:
+        query = query.where(tuple_(schedules.c.tenant, schedules.c.name) > tuple_(*after))
     rows = connection.execute(query.limit(limit).offset(offset))
     return [_row(row) for row in rows], int(connection.scalar(count) or 0)
 

@@ -23,7 +23,7 @@ from perdure.store.database import Database
 from perdure.store.dialect import index_of
 from perdure.store.readers import Reader
 from perdure.store.search_index import Candidate, Scope
-from perdure.store.search_tables import search_sessions
+from perdure.store.search_tables import search_documents, search_sessions
 from perdure.store.tables import messages, turns
 
 #: Matches are counted so far; a person does not tell more of them apart.
@@ -108,6 +108,7 @@ class Search:
         epoch: int | None = None,
         role: Role | None = None,
         without: tuple[str, int] | None = None,
+        until: int | None = None,
         limit: int = 10,
         offset: int = 0,
     ) -> Found:
@@ -120,9 +121,18 @@ class Search:
             epoch=epoch,
             role=role,
             without=without,
+            until=until,
             limit=limit,
             offset=offset,
         )
+
+    async def newest(self) -> int:
+        """The newest document: a search `until` it finds the same while messages are added."""
+        return await self._database.read(_newest)
+
+
+def _newest(connection: Connection) -> int:
+    return int(connection.scalar(select(func.max(search_documents.c.doc))) or 0)
 
 
 def search_messages(
@@ -134,6 +144,7 @@ def search_messages(
     epoch: int | None = None,
     role: Role | None = None,
     without: tuple[str, int] | None = None,
+    until: int | None = None,
     limit: int = 10,
     offset: int = 0,
 ) -> Found:
@@ -148,6 +159,7 @@ def search_messages(
         role: only of this speaker.
         without: a session and a turn of it: what was said from that turn on is left out. Who asks
             in a turn has it before them.
+        until: only what was added up to this document.
         limit: how many at most.
         offset: how many of the best to skip.
     """
@@ -178,6 +190,7 @@ def search_messages(
         own=own,
         left_out=turn.number if turn else None,
         from_seq=turn.seq if turn else None,
+        until=until,
     )
     answer, complete = Found(), True
     for mode in modes(query):

@@ -98,6 +98,7 @@ _FOUND = """
       AND (:epoch IS NULL OR d.epoch = :epoch)
       AND (:role IS NULL OR d.role = :role)
       AND (:left_out IS NULL OR d.session <> :left_out OR d.seq < :from_seq)
+      AND (:until IS NULL OR d.doc <= :until)
     ORDER BY w.rowid {order} LIMIT :limit
 """
 

@@ -22,8 +22,8 @@ Candidate: TypeAlias = Row[Any]
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Where is searched: words up to the rank `level`, in sessions up to the rank `sees` and in
-    the reader's `own`; None is everywhere. Left out is what `left_out` said from `from_seq` on.
-    Sessions are named by their numbers."""
+    the reader's `own`; None is everywhere. Left out is what `left_out` said from `from_seq` on, and
+    what was added behind the document `until`. Sessions are named by their numbers."""
 
     level: int
     sees: int
@@ -34,6 +34,7 @@ class Scope:
     own: int | None = None
     left_out: int | None = None
     from_seq: int | None = None
+    until: int | None = None
 
 
 class SearchIndex(Protocol):

@@ -200,7 +200,10 @@ _COLUMNS = ", ".join(f"m.{column.name}" for column in _READ)
 _SCOPE: list[BindParameter[Any]] = [
     *(
         bindparam(name, type_=BigInteger)
-        for name in ("level", "sees", "session", "epoch", "own", "left_out", "from_seq", "limit")
+        for name in (
+            *("level", "sees", "session", "epoch", "own"),
+            *("left_out", "from_seq", "until", "limit"),
+        )
     ),
     *(bindparam(name, type_=Text) for name in ("tenant", "role", "match")),
 ]
@@ -215,6 +218,7 @@ _FOUND = """
       AND (CAST(:epoch AS BIGINT) IS NULL OR d.epoch = :epoch)
       AND (CAST(:role AS TEXT) IS NULL OR d.role = :role)
       AND (CAST(:left_out AS BIGINT) IS NULL OR d.session <> :left_out OR d.seq < :from_seq)
+      AND (CAST(:until AS BIGINT) IS NULL OR d.doc <= :until)
     ORDER BY w.doc DESC LIMIT :limit
 """
 _DOCUMENTS = text(_FOUND.format(columns="d.doc", messages="")).bindparams(*_SCOPE)

@@ -10,12 +10,23 @@ import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import httpx2
 import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
+from ulid import ULID
 
+from activities.post import workflow_id
 from perdure.domain.labels import Label
+from perdure.domain.states import EventKind
+from perdure.telemetry import tracing
+from perdure.telemetry.exporting import Exporting
+from tests.histories import record
+from tests.promises.test_replay import replay
+from tests.support import watching
 from tests.support.delegating import ask, call, runs, spawn
 from tests.support.exchanging import send
 from tests.support.gateway import GatewayProcess, running_gateway
@@ -28,6 +39,8 @@ _METRICS = re.compile(r"metrics at (http://[^\s\"]+)")
 CONFIG = """
 [agents.main]
 clearance = "RESTRICTED"
+[limits]
+turns_per_run = 1
 [observability]
 otlp_endpoint = "{url}"
 metrics_port = 0
@@ -55,7 +68,7 @@ class Watched:
         """The samples of a process now, by name and the values of their labels (by name)."""
         url = f"{self.gateway.url}/metrics"
         if of_worker:
-            (url,) = _METRICS.findall((self.stack.home / "worker.log").read_text())
+            *_, url = _METRICS.findall((self.stack.home / "worker.log").read_text())
         async with httpx2.AsyncClient() as client:
             told = await client.get(url)
         assert told.status_code == 200
@@ -86,6 +99,7 @@ async def watched(
                 spawn(f"/say {NEEDLE}"),
                 send(peer, f"/say {NEEDLE}", mode="wait"),
                 "---",
+                "/fail rate_limit 1",
                 f"/say {NEEDLE}",
             ]
             await stack.client.ask(peer, "/say ready", timeout=60)
@@ -125,10 +139,15 @@ async def test_a_turn_is_one_trace_that_links_to_what_caused_it(watched: Watched
     models = [span for span in of_turn if span.name == "chat rehearsal"]
     assert {span.parent for span in steps + calls} == {root.id}
     assert sorted(span.parent for span in models) == sorted(span.id for span in steps)
-    assert len(steps) == 3
+    assert len(steps) == 4
+    assert [(step.failed, step.attributes["perdure.attempt"]) for step in steps[2:]] == [
+        (True, 1),
+        (False, 2),
+    ]
     tools = {span.attributes["gen_ai.tool.name"] for span in calls}
     assert tools == {"write", "sessions_spawn", "sessions_send"}
-    assert all(span.attributes["gen_ai.usage.input_tokens"] > 0 for span in models)
+    for span in models:
+        assert span.failed or span.attributes["gen_ai.usage.input_tokens"] > 0
     assert len(steps + calls + models) == len(of_turn)
 
     request = one([span for span in collector.spans if span.name.startswith("POST")])
@@ -150,6 +169,9 @@ async def test_metrics_tell_what_an_operator_alerts_on(watched: Watched) -> None
     assert worker["perdure_turns_total", "main", "failed"] == 1
     assert worker["perdure_tool_calls_total", "ok", "write"] == 1
     assert worker["perdure_tool_calls_total", "error", "ls"] == 1
+    assert worker["perdure_rate_limit_waits_total", "main"] == 1
+    assert worker["perdure_rate_limit_wait_seconds_total", "main"] > 0
+    assert worker["perdure_activity_retries_total", "take_step"] == 1
     assert worker["perdure_step_seconds_count", "main"] >= 7
     assert worker["perdure_model_seconds_count", "rehearsal", "ok"] >= 6
     assert worker["perdure_model_tokens_total", "main", "input", "rehearsal"] > 0
@@ -175,12 +197,70 @@ async def test_nothing_that_is_said_is_told(watched: Watched) -> None:
 
 
 async def test_log_lines_tell_where_they_belong(watched: Watched) -> None:
-    lines = [json.loads(line) for line in (watched.stack.home / "worker.log").open()]
-    (refused,) = [line for line in lines if line["event"].startswith("the step was refused")]
+    log = watched.stack.home / "worker.log"
+    handle = watched.stack.client.temporal.get_workflow_handle(workflow_id(watched.peer))
+    await handle.signal("deliver", "no envelope")
+
+    async def lines_of(event: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        return [line for line in lines if line["event"].startswith(event)]
+
+    *_, refused = await lines_of("the step was refused")
     assert (refused["session"], refused["turn"], refused["step"]) == (watched.key, 2, 2)
-    (second,) = [
-        span
-        for span in watched.collector.of(watched.key, "invoke_agent")
-        if span.attributes["perdure.turn"] == 2
-    ]
-    assert refused["trace"] == second.trace
+    turns = {span.trace for span in watched.collector.of(watched.key, "invoke_agent")}
+    assert refused["trace"] in turns
+
+    async def dropped() -> bool:
+        return bool(await lines_of("dropped a signal"))
+
+    await until(dropped)
+    (line,) = await lines_of("dropped a signal")
+    assert (line["session"], line["level"]) == (watched.peer, "warning")
+
+
+async def test_a_request_is_found_in_the_log_by_the_id_it_was_answered_with(
+    watched: Watched,
+) -> None:
+    async with watched.gateway.client() as client:
+        given = await client.get("/healthz", headers={"X-Request-ID": "of-the-proxy"})
+        made = await client.get("/healthz", headers={"X-Request-ID": "no id: {}"})
+    assert given.headers["X-Request-ID"] == "of-the-proxy"
+    assert ULID.from_str(made.headers["X-Request-ID"])
+
+
+async def test_a_turn_that_outlives_its_worker_and_its_workflow_stays_in_one_trace(
+    watched: Watched,
+) -> None:
+    """The worker is killed in a model call while another message waits, whose turn comes after the
+    workflow has continued as new."""
+    stack, collector, key = watched.stack, watched.collector, fresh_key("outlived")
+    async with watched.gateway.client() as client:
+        for text in ("/sleep 2\n/say one", "/say two"):
+            sent = await client.post(f"/v1/sessions/{key}/messages", json={"text": text})
+            assert sent.status_code < 300
+    await watching.event(stack, key, EventKind.STEP_STARTED)
+    stack.worker.kill()
+    stack.worker.start()
+
+    async def told() -> bool:
+        return len(collector.of(key, "invoke_agent")) == 2
+
+    await until(told)
+    first, second = collector.of(key, "invoke_agent")
+    admitted = collector.of(key, "admit")
+    assert [first.links, second.links] == [((each.trace, each.id),) for each in admitted]
+    step = one([each for each in collector.of(key, "step") if each.trace == first.trace])
+    assert (step.parent, step.attributes["perdure.attempt"] > 1) == (first.id, True)
+    started = (await watching.history(stack, key))[0].workflow_execution_started_event_attributes
+    assert started.continued_execution_run_id
+
+
+async def test_a_replay_makes_no_span() -> None:
+    """Workflow code makes none: what is replayed with traces on is what was recorded without."""
+    exported = InMemorySpanExporter()
+    tracing.use(Exporting(SimpleSpanProcessor(exported), "test", "default"))
+    try:
+        await replay((record.FOLDER / "spawned.1.json").read_text())
+    finally:
+        tracing.stop()
+    assert exported.get_finished_spans() == ()

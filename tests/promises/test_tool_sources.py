@@ -51,7 +51,12 @@ tools = ["mcp:shop/find", "mcp:shop/relist", "mcp:bank"]
 tools = ["mcp:bank", "mcp:shop/find"]
 
 [agents.surfer]
-tools = ["mcp:web"]
+tools = ["mcp:web", "mcp:mute"]
+
+[mcp.mute]
+command = "sleep"
+args = ["60"]
+connect_timeout = 1.0
 
 [mcp.gone]
 command = "/nowhere/mcp-server"
@@ -172,7 +177,9 @@ async def test_another_worker_goes_on_with_the_turns_tools_and_repeats_no_call(
     assert result.state is TurnState.COMPLETED
     slow, after = await results(stack, key)
     assert "Unknown outcome: shop__slow was started" in refusal(slow)["message"]
-    assert len([one for one in calls(stack) if one["tool"] == "slow"]) == 1
+    (begun_by,) = [one["pid"] for one in calls(stack) if one["tool"] == "slow"]
+    # It is not run again, and the process that ran it went with the worker that started it.
+    assert not _lives(begun_by)
     # The new worker knows the tool, which no server lists any more.
     assert "Unknown tool: find" in refusal(after)["message"]
 
@@ -238,6 +245,10 @@ async def test_a_server_that_dies_under_a_call_is_told_and_started_anew(stack: S
     assert not _lives(pids[1])
     keys = {line["meta"]["perdure/idempotencyKey"] for line in calls(stack)[-3:]}
     assert len(keys) == 3
+    # A worker that is stopped in order leaves none of them behind.
+    assert await asyncio.to_thread(stack.worker.terminate) == 0
+    assert not _lives(pids[2])
+    stack.worker.start()
 
 
 def _lives(pid: int) -> bool:
@@ -303,10 +314,14 @@ async def test_a_child_has_of_a_servers_tools_what_its_parent_and_its_agent_have
     assert "There is no tool named 'shop__book'" in refusal(booked)["message"]
 
 
-async def test_a_server_by_http_is_reached_with_a_secret_of_the_environment(stack: Stack) -> None:
+async def test_a_server_by_http_is_reached_with_a_secret_and_not_held_up_by_another(
+    stack: Stack,
+) -> None:
     key = fresh_key("web") + "~agent~surfer"
     await ask(stack, key, call("web__find", text="far"), "---", "/say done")
     assert await results(stack, key) == ["find: far"]
+    mute, web = await stack.client.store.tool_lists.pinned(key, 1)
+    assert (mute.reachable, web.reachable) == (False, True)
     (asked,) = calls(stack, "web")
     assert asked["authorization"] == "Bearer opensesame"
     (access,) = await audit(stack, key, "SECRET_ACCESS")

@@ -23,7 +23,7 @@ import httpx2
 from tests.support.forked import Forked
 from tests.support.stack import ROOT, Stack
 
-_LISTENING = re.compile(r"listening on (http://[^\s\"]+)")
+_LISTENING = re.compile(r"listening on (https?://[^\s\"]+)")
 
 
 class GatewayProcess:
