@@ -133,9 +133,15 @@ class ScheduleClient:
         return await self._view(row)
 
     async def list(
-        self, *, tenant: str | None = None, limit: int = 50, offset: int = 0
+        self,
+        *,
+        tenant: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        after: tuple[str, str] | None = None,
     ) -> ScheduleList:
-        """A page of schedules, of a tenant or of all that are there for the caller.
+        """A page of schedules, of a tenant or of all that are there for the caller; from the one
+        behind the tenant and name of `after` on.
 
         Raises:
             InvalidArgument: for a limit or an offset out of range.
@@ -149,7 +155,7 @@ class ScheduleClient:
         if tenant is not None:
             self._sight.bounds.check_tenant(tenant)
         reader = self._sight.reader
-        rows, total = await self._store.schedules.page(reader, tenant, limit, offset)
+        rows, total = await self._store.schedules.page(reader, tenant, limit, offset, after)
         views = await asyncio.gather(*map(self._view, rows))
         return ScheduleList(schedules=tuple(views), total=total)
 

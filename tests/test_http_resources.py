@@ -195,6 +195,22 @@ async def test_approvals_are_paged_while_more_are_asked_for(
 # Contexts ------------------------------------------------------------------------------------
 
 
+async def test_schedules_are_paged_while_more_are_added(http: httpx2.AsyncClient) -> None:
+    async def add(name: str) -> None:
+        body = {"name": name, "session_key": "default:bob", "text": "/say x", "cron": "@yearly"}
+        added = await http.post("/v1/schedules", json=body)
+        assert added.status_code == 201, added.text
+
+    for name in ("a", "c", "e"):
+        await add(name)
+    first = await http.get("/v1/schedules", params={"limit": 2})
+    await add("b")
+    await add("d")
+    rest = await pages(http, first.links["next"]["url"], "schedules")
+    found = [one["name"] for one in (*first.json()["schedules"], *rest)]
+    assert found == ["a", "c", "d", "e"]
+
+
 async def test_every_word_is_found_below_the_summary_that_stands_for_it(
     stack: Stack, http: httpx2.AsyncClient
 ) -> None:

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from gateway.hooks.reception import Taken
 from gateway.http.codec import WirePayload, WirePayloads
-from gateway.http.schedules import AddSchedule
-from gateway.schedule_views import ScheduleList, ScheduleView
+from gateway.http.schedules import AddSchedule, SchedulePage
+from gateway.schedule_views import ScheduleView
 from perdure.domain.labels import Label
 from perdure.domain.schedules import Overlap, ScheduleKind
 
@@ -49,7 +49,7 @@ _ALL: tuple[BaseModel, ...] = (
         timezone="Europe/Berlin",
     ),
     _schedule,
-    ScheduleList(schedules=(_schedule,), total=1),
+    SchedulePage(schedules=(_schedule,), total=1),
     Taken(status="accepted"),
     WirePayloads(
         payloads=(WirePayload(metadata={"encoding": "anNvbi9wbGFpbg=="}, data="ImhlbGxvIg=="),)

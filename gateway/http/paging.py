@@ -63,6 +63,14 @@ class AtRun(Frozen):
     id: str
 
 
+class AtName(Frozen):
+    """The schedule after which a page of schedules begins."""
+
+    of: Literal["schedules"] = "schedules"
+    tenant: str
+    id: str
+
+
 class AtRank(Frozen):
     """How many of the best a page of a search skips, of what was there when the search began."""
 
@@ -71,10 +79,11 @@ class AtRank(Frozen):
     offset: int
 
 
-Place = TypeVar("Place", AtTime, AtSeq, AtRun, AtRank)
+Place = TypeVar("Place", AtTime, AtSeq, AtRun, AtRank, AtName)
+_Place = AtTime | AtSeq | AtRun | AtRank | AtName
 
 
-def written(place: AtTime | AtSeq | AtRun | AtRank) -> str:
+def written(place: _Place) -> str:
     """A place as a cursor."""
     return urlsafe_b64encode(place.model_dump_json().encode()).rstrip(b"=").decode()
 
@@ -112,14 +121,16 @@ def link_next(request: Request, response: Response, cursor: str | None) -> str |
     return cursor
 
 
-def _can_be(place: AtTime | AtSeq | AtRun | AtRank) -> bool:
+def _can_be(place: _Place) -> bool:
     """Whether a store can look for it."""
     if isinstance(place, AtRank):
         return 0 <= place.until <= LAST_OFFSET and 0 <= place.offset <= LAST_OFFSET
     if isinstance(place, AtSeq):
         return 0 <= place.seq <= LAST_OFFSET
-    named = place.id.isprintable() and len(place.id) <= 600
-    return named and (isinstance(place, AtRun) or place.time.tzinfo is not None)
+    names = [place.id, place.tenant] if isinstance(place, AtName) else [place.id]
+    if not all(name.isprintable() and len(name) <= 600 for name in names):
+        return False
+    return not isinstance(place, AtTime) or place.time.tzinfo is not None
 
 
 def _unknown() -> InvalidArgument:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.http.access import needs
 from gateway.http.acting import RequestKey, confirmed
-from gateway.http.paging import Offset
+from gateway.http.paging import AtName, Cursor, Offset, link_next, read, written
 from gateway.http.parts import TheGateway, problems
 from gateway.http.tags import Tagged
 from gateway.schedule_views import ScheduleList, ScheduleView
@@ -53,6 +53,12 @@ class AddSchedule(BaseModel):
     paused: bool = False
 
 
+class SchedulePage(ScheduleList):
+    """A page of schedules, by tenant and name. `next` is null on the last one."""
+
+    next: str | None = None
+
+
 async def _name(
     name: Annotated[str, Path(description="The name of a schedule.", examples=["standup"])],
 ) -> str:
@@ -83,14 +89,28 @@ async def add_schedule(
 @router.get("", responses=problems(400), dependencies=[needs(Scope.STEER, Scope.READ)])
 async def list_schedules(
     gateway: TheGateway,
+    request: Request,
+    response: Response,
     tenant: Annotated[
         str | None, Query(max_length=512, description="Whose; else all that you may see.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE)] = 50,
     offset: Offset = 0,
-) -> ScheduleList:
+    cursor: Cursor = None,
+) -> SchedulePage:
     """A page of schedules, by tenant and name, with their next times."""
-    return await gateway.client.schedules.list(tenant=tenant, limit=limit, offset=offset)
+    place = read(cursor, AtName, "schedules", offset)
+    found = await gateway.client.schedules.list(
+        tenant=tenant,
+        limit=limit,
+        offset=offset,
+        after=(place.tenant, place.id) if place else None,
+    )
+    cursor = None
+    if len(found.schedules) == limit:
+        last = found.schedules[-1]
+        cursor = written(AtName(tenant=last.tenant, id=last.name))
+    return SchedulePage(**found.model_dump(), next=link_next(request, response, cursor))
 
 
 @router.get("/{name}", responses=problems(404), dependencies=[needs(Scope.STEER, Scope.READ)])

@@ -72,6 +72,8 @@ def called_by(server: str, tool: str) -> str:
 def _listed(server: str, one: Offered, taken: Mapping[str, ListedTool]) -> ListedTool:
     if not 0 < len(one.name) <= 256:
         raise Unfit("its name has not 1 to 256 characters")
+    if not one.name.isprintable():
+        raise Unfit("its name cannot be written")
     called = called_by(server, one.name)
     if called in taken:
         raise Unfit(f"its name, {called}, is that of {taken[called].name} too")

@@ -61,6 +61,11 @@ def clean(text: str, limit: int) -> str:
     return seen if len(seen) <= limit else seen[: limit - 1] + "…"
 
 
+def _text(text: str) -> str:
+    """`text` without halves of surrogate pairs, which are no text anywhere else."""
+    return text.encode(errors="replace").decode()
+
+
 class _Inlining:
     """One schema on its way."""
 
@@ -83,12 +88,12 @@ class _Inlining:
             return [self._node(part, depth + 1, within) for part in node]
         if not isinstance(node, dict):
             self._take(len(json.dumps(node)))
-            return node
+            return _text(node) if isinstance(node, str) else node
         reference = node.get("$ref")
         if isinstance(reference, str):
             return self._referred(node, reference, depth, within)
         self._take(2 + sum(len(key) + 4 for key in node))
-        return {key: self._part(key, part, depth, within) for key, part in node.items()}
+        return {_text(key): self._part(key, part, depth, within) for key, part in node.items()}
 
     def _part(self, key: str, part: Any, depth: int, within: frozenset[str]) -> Any:
         if key == "description" and isinstance(part, str):

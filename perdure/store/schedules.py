@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, not_, select
+from sqlalchemy import Connection, Row, delete, func, insert, not_, select, tuple_
 
 from perdure.domain.errors import Conflict
 from perdure.domain.labels import Label
@@ -70,11 +70,16 @@ class Schedules:
         return await self._database.read(_get, named)
 
     async def page(
-        self, reader: Reader, tenant: str | None, limit: int, offset: int
+        self,
+        reader: Reader,
+        tenant: str | None,
+        limit: int,
+        offset: int,
+        after: tuple[str, str] | None = None,
     ) -> tuple[list[ScheduleRow], int]:
         """A page of the schedules that are there for a reader, of a tenant or of all, by tenant
-        and name; and how many there are."""
-        return await self._database.read(_page, reader, tenant, limit, offset)
+        and name, from the one behind the tenant and name of `after` on; and how many there are."""
+        return await self._database.read(_page, reader, tenant, limit, offset, after)
 
     async def remove(self, number: int) -> None:
         """Remove a schedule, if it is there."""
@@ -108,7 +113,12 @@ def _get(connection: Connection, condition: Any) -> ScheduleRow | None:
 
 
 def _page(
-    connection: Connection, reader: Reader, tenant: str | None, limit: int, offset: int
+    connection: Connection,
+    reader: Reader,
+    tenant: str | None,
+    limit: int,
+    offset: int,
+    after: tuple[str, str] | None,
 ) -> tuple[list[ScheduleRow], int]:
     conditions = []
     for asked in (tenant, reader.tenant):
@@ -121,6 +131,8 @@ def _page(
         conditions.append(not_(hidden.exists()))
     query = select(schedules).where(*conditions).order_by(schedules.c.tenant, schedules.c.name)
     count = select(func.count()).select_from(schedules).where(*conditions)
+    if after is not None:
+        query = query.where(tuple_(schedules.c.tenant, schedules.c.name) > tuple_(*after))
     rows = connection.execute(query.limit(limit).offset(offset))
     return [_row(row) for row in rows], int(connection.scalar(count) or 0)
 

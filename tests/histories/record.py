@@ -22,6 +22,7 @@ from temporalio.client import WorkflowExecution
 
 from activities.post import workflow_id
 from perdure.domain.envelopes import Envelope
+from perdure.domain.replies import ReplyTo
 from perdure.domain.states import EventKind
 from tests.histories import runs
 from tests.support import watching
@@ -30,6 +31,8 @@ from tests.support.stack import Stack, fresh_key, running_stack, server, until
 
 FOLDER = Path(__file__).parent
 TIMEOUT = 60
+#: Where answers leave to.
+OUT = ReplyTo(channel="out", recipient="bob")
 
 _TOOLS = ", ".join(
     f'"tests.support.user_tools:{name}"' for name in ("late", "early", "pay", "add_async")
@@ -38,6 +41,8 @@ CONFIG = f"""
 [agents.main]
 tools = ["files", "sessions", "subagents", {_TOOLS}]
 {runs.AGENTS}
+[channels.out]
+url = "file:replies.jsonl"
 [limits]
 step_attempts = 3
 turns_per_run = 4
@@ -190,12 +195,24 @@ async def answered(stack: Stack, key: str) -> None:
     await ask(stack, key, "/say end")
 
 
+async def replied(stack: Stack, key: str) -> None:
+    """Its answers leave by a channel, in several runs; one is interrupted, one leads nowhere."""
+    for number in range(5):
+        await leaves(stack, key, f"{number}", f"/say {number}")
+    running = await stack.client.deliver(key, "/sleep 600", reply_to=OUT)
+    await began(stack, key, running.message_id)
+    await stack.client.interrupt(key)
+    await leaves(stack, key, "nowhere", "/say x", ReplyTo(channel="gone", recipient="bob"))
+    await stack.client.close(key)
+    await leaves(stack, key, "reopened", "/say end")
+
+
 SCENARIOS: dict[str, Callable[[Stack, str], Awaitable[None]]] = {
     scenario.__name__: scenario
     for scenario in (
         *(plain, tools, parallel, interrupted, reset, reopened),
         *(continued, failed, signalled, terminated, killed),
-        *(waited, talked, answered),
+        *(waited, talked, answered, replied),
         *runs.SCENARIOS,
     )
 }
@@ -203,6 +220,18 @@ SCENARIOS: dict[str, Callable[[Stack, str], Awaitable[None]]] = {
 
 async def ask(stack: Stack, key: str, text: str) -> None:
     await stack.client.ask(key, text, timeout=TIMEOUT)
+
+
+async def leaves(
+    stack: Stack, key: str, message_id: str, text: str, reply_to: ReplyTo = OUT
+) -> None:
+    """Have a message answered, and its answer leave."""
+    await stack.client.deliver(key, text, message_id=message_id, reply_to=reply_to)
+
+    async def settled() -> bool:
+        return await stack.client.store.replies.owed(key, message_id) is None
+
+    await until(settled)
 
 
 async def partner(stack: Stack) -> str:

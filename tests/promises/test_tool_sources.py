@@ -51,7 +51,12 @@ tools = ["mcp:shop/find", "mcp:shop/relist", "mcp:bank"]
 tools = ["mcp:bank", "mcp:shop/find"]
 
 [agents.surfer]
-tools = ["mcp:web"]
+tools = ["mcp:web", "mcp:mute"]
+
+[mcp.mute]
+command = "sleep"
+args = ["60"]
+connect_timeout = 1.0
 
 [mcp.gone]
 command = "/nowhere/mcp-server"
@@ -309,10 +314,14 @@ async def test_a_child_has_of_a_servers_tools_what_its_parent_and_its_agent_have
     assert "There is no tool named 'shop__book'" in refusal(booked)["message"]
 
 
-async def test_a_server_by_http_is_reached_with_a_secret_of_the_environment(stack: Stack) -> None:
+async def test_a_server_by_http_is_reached_with_a_secret_and_not_held_up_by_another(
+    stack: Stack,
+) -> None:
     key = fresh_key("web") + "~agent~surfer"
     await ask(stack, key, call("web__find", text="far"), "---", "/say done")
     assert await results(stack, key) == ["find: far"]
+    mute, web = await stack.client.store.tool_lists.pinned(key, 1)
+    assert (mute.reachable, web.reachable) == (False, True)
     (asked,) = calls(stack, "web")
     assert asked["authorization"] == "Bearer opensesame"
     (access,) = await audit(stack, key, "SECRET_ACCESS")
