@@ -44,11 +44,21 @@ async def scraped(store: Store) -> bytes:
 
 
 def sdk_runtime(settings: ObservabilitySettings) -> Runtime | None:
-    """A runtime of Temporal's SDK that serves its own metrics; None where none are asked for."""
+    """A runtime of Temporal's SDK that serves its own metrics; None where none are asked for.
+
+    Raises:
+        Conflict: when the port is taken.
+    """
     if settings.temporal_metrics_port is None:
         return None
     address = f"{_bracketed(settings.metrics_host)}:{settings.temporal_metrics_port}"
-    return Runtime(telemetry=TelemetryConfig(metrics=PrometheusConfig(bind_address=address)))
+    try:
+        return Runtime(telemetry=TelemetryConfig(metrics=PrometheusConfig(bind_address=address)))
+    except ValueError as error:
+        raise Conflict(
+            f"The metrics of Temporal's SDK cannot be served at {address}: {error}.",
+            "Set observability.temporal_metrics_port to another; each worker needs one of its own.",
+        ) from error
 
 
 @contextlib.asynccontextmanager

@@ -74,6 +74,7 @@ def test_a_key_that_is_none_is_refused_by_its_id_and_not_shown(material: str) ->
         {"active": "k1"},
         {"keys": {"k1": "relative/path"}},
         {"keys": {"k 1": "env:K1"}},
+        {"keys": {"k1": "env:PERDURE_KEY"}},
         {"keys": {"k1": "env:K1"}, "refuse_clear": True},
     ],
 )

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gateway.local.commands import worker_ports
+from perdure.config.observability import ObservabilitySettings
 from perdure.telemetry.metrics import REGISTRY
 
 ROOT = Path(__file__).parent.parent
@@ -48,6 +50,13 @@ def test_an_alert_is_about_metrics_that_there_are(rule: dict[str, str]) -> None:
     }
     told = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))  # type: ignore[index]
     assert told <= by
+
+
+def test_no_two_workers_of_a_stack_serve_their_metrics_at_one_port() -> None:
+    settings = ObservabilitySettings(metrics_port=9464, temporal_metrics_port=9564)
+    ports = [port for number in (1, 2, 3) for port in worker_ports(settings, number).values()]
+    assert sorted(ports) == ["9464", "9465", "9466", "9564", "9565", "9566"]
+    assert worker_ports(ObservabilitySettings(), 2) == {}
 
 
 def test_the_guide_tells_of_every_metric_and_of_every_alert() -> None:

@@ -9,6 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from perdure.config.observability import ObservabilitySettings
+
 #: The folder from which this process imports Perdure: a checkout, or site-packages.
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -34,6 +36,20 @@ def own_environment() -> dict[str, str]:
         known = environ.get("PYTHONPATH")
         environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *([known] if known else [])])
     return environ
+
+
+def worker_ports(settings: ObservabilitySettings, number: int) -> dict[str, str]:
+    """Where the worker of that number, from 1, serves metrics: each has ports of its own, the
+    configured ones and those that follow."""
+    ports = {
+        "METRICS_PORT": settings.metrics_port,
+        "TEMPORAL_METRICS_PORT": settings.temporal_metrics_port,
+    }
+    return {
+        f"PERDURE_OBSERVABILITY_{name}": str(port + number - 1)
+        for name, port in ports.items()
+        if port
+    }
 
 
 def site_folders() -> set[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +20,7 @@ from gateway.local.commands import (
     local_environment,
     own_environment,
     worker_argv,
+    worker_ports,
 )
 from gateway.local.home import (
     HomeLock,
@@ -140,7 +141,8 @@ class Stack:
             await self._temporal.start(self._server.child)
         client = await self._client()
         for number in range(1, self._worker_count + 1):
-            command = self._command(f"worker-{number}", self._worker_argv)
+            ports = worker_ports(self._settings.observability, number)
+            command = self._command(f"worker-{number}", self._worker_argv, ports)
             self._workers.append(self._supervise(command, WORKER_GRACE))
         if self._with_gateway:
             self._gateway_port = self._choose_gateway_port()
@@ -214,9 +216,12 @@ class Stack:
             )
         return client
 
-    def _command(self, name: str, argv: Sequence[str]) -> Command:
+    def _command(
+        self, name: str, argv: Sequence[str], more: Mapping[str, str] | None = None
+    ) -> Command:
         environ = local_environment() if self._server else own_environment()
         environ |= {
+            **(more or {}),
             "PERDURE_TEMPORAL_ADDRESS": self._address,
             "PERDURE_TEMPORAL_NAMESPACE": self._settings.temporal.namespace,
             "PERDURE_TEMPORAL_QUEUE": self._settings.temporal.queue,

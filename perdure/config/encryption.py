@@ -14,6 +14,8 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from perdure.config.policies import Table, Word
 
 _KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+#: Variables with meanings of their own: the settings, and what a local server must not see.
+_TAKEN = ("env:PERDURE_", "env:TEMPORAL_")
 _VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -29,6 +31,8 @@ KeyId = Annotated[str, AfterValidator(_key_id)]
 def _key_place(value: str) -> str:
     if not Path(value).is_absolute() and not _VARIABLE.fullmatch(value):
         raise ValueError("must be an absolute path of a file, or env:NAME")
+    if value.startswith(_TAKEN):
+        raise ValueError("must be a variable that is neither PERDURE_… nor TEMPORAL_…")
     return value
 
 
