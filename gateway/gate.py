@@ -1,19 +1,24 @@
 """The gate: who asks, by their key, and whether they ask too much.
 
 Invariant: a key that is revoked or over opens nothing from that moment on, in every process: its
-row is read for each request, only the proof of its secret is remembered. An unknown key and a
-wrong secret are one answer, after the same work.
+row is read for each request, only the proof of its secret is remembered; and what it has open ends
+within seconds. An unknown key and a wrong secret are one answer, after the same work.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import math
 import secrets
 from collections import OrderedDict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from time import monotonic
+
+from anyio import CancelScope
 
 from gateway.rates import Rates
 from gateway.refusals import Refusals
@@ -34,7 +39,12 @@ _WAITING_MOST = 50
 #: Attempts of one address with keys that are not good: ten a minute, up to 20 at once.
 REFUSALS = (10, 20)
 
+#: Seconds between two looks at the keys of requests that go on.
+WATCH = 2.0
+
 HOW = "Send `Authorization: Bearer pdr_…`; `perdure keys create` makes a key."
+
+_log = logging.getLogger(__name__)
 
 
 class TooOften(RateLimited):
@@ -65,6 +75,8 @@ class KeyGate:
         self._hashing = ThreadPoolExecutor(_HASHERS, "key-hash")
         self._hashing.submit(nobody)
         self._waiting = 0
+        self._held: dict[str, set[CancelScope]] = {}
+        self._watching: asyncio.Task[None] | None = None
 
     async def admit(self, key: str | None, address: str) -> Caller | None:
         """The caller with this key, asking from this address; None when there must be a key and
@@ -135,6 +147,39 @@ class KeyGate:
         finally:
             self._waiting -= 1
 
+    @contextmanager
+    def holding(self, key_id: str) -> Iterator[CancelScope]:
+        """A scope that is cancelled when the key is not good any more, for as long as a request
+        of it goes on."""
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch(), name="key-watch")
+        scope = CancelScope()
+        held = self._held.setdefault(key_id, set())
+        held.add(scope)
+        try:
+            with scope:
+                yield scope
+        finally:
+            held.discard(scope)
+            if not held and self._held.get(key_id) is held:
+                del self._held[key_id]
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH)
+            for key_id in list(self._held):
+                try:
+                    kept = await self._store.keys.get(key_id)
+                except Exception:
+                    # What is open stays open: nothing says that the key is not good.
+                    _log.exception("the key %s could not be looked at", key_id)
+                    continue
+                if kept is None or not kept.key.is_good(now()):
+                    for scope in list(self._held.get(key_id, ())):
+                        scope.cancel()
+
     def close(self) -> None:
-        """Let go of the threads."""
+        """Let go of the threads, and stop watching."""
         self._hashing.shutdown(wait=False)
+        if self._watching is not None:
+            self._watching.cancel()

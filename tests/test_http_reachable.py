@@ -137,6 +137,24 @@ async def test_keys_are_made_listed_and_revoked_by_admins(
     assert (await http.get("/v1/agents", headers=his)).status_code == 401
 
 
+async def test_what_a_key_has_open_ends_when_it_is_revoked(
+    stack: Stack, http: httpx2.AsyncClient
+) -> None:
+    made = await stack.client.keys.create("ear", scopes=[Scope.CHAT], tenant="acme")
+    mine = {"Authorization": f"Bearer {made.text}"}
+    path = "/v1/sessions/acme:open"
+    sent = await http.post(f"{path}/messages", json={"text": "/sleep 60"}, headers=mine)
+    turn = f"{path}/turns/{sent.json()['message_id']}?timeout=600"
+    waiting = asyncio.create_task(http.get(turn, headers=mine))
+    async with asyncio.timeout(30), http.stream("GET", f"{path}/events", headers=mine) as heard:
+        assert heard.status_code == 200
+        await stack.client.keys.revoke(made.id)
+        with pytest.raises(httpx2.RemoteProtocolError):
+            async for _ in heard.aiter_text():
+                pass
+        assert (await waiting).status_code == 401
+
+
 async def test_a_key_asks_no_more_than_it_may(http: httpx2.AsyncClient, key: str) -> None:
     mine = {"X-API-Key": key}
     answers = [await http.get("/v1/agents", headers=mine) for _ in range(25)]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from urllib.parse import unquote_plus
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.gate import HOW, KeyGate, TooOften
@@ -63,20 +64,35 @@ class Authentication:
             await told(scope, receive, send)
             return
         except Unauthenticated as error:
-            how = {"WWW-Authenticate": "Bearer"}
-            told = problem(401, error.code, error.message, error.hint, headers=how)
-            await told(scope, receive, send)
+            await _unknown(error)(scope, receive, send)
             return
         who = address if caller is None else caller.signature
+        begun = False
 
         async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
             if message["type"] == "http.response.start" and message["status"] == 403:
                 what = f"{scope['method']} {scope['path']}"
                 self._refusals.note(who, what[:_SHOWN], "It was answered 403.")
             await send(message)
 
         state = {**scope.get("state", {}), "caller": caller}
-        await self._app({**scope, "state": state}, receive, noted)
+        scope = {**scope, "state": state}
+        if caller is None or caller.key_id is None:
+            await self._app(scope, receive, noted)
+            return
+        with self._gate.holding(caller.key_id) as held:
+            await self._app(scope, receive, noted)
+        # An answer that was begun is cut off: its reader comes back, and is told then.
+        if held.cancelled_caught and not begun:
+            ended = Unauthenticated("This API key is not good any more.", HOW)
+            await _unknown(ended)(scope, receive, send)
+
+
+def _unknown(error: Unauthenticated) -> Response:
+    how = {"WWW-Authenticate": "Bearer"}
+    return problem(401, error.code, error.message, error.hint, headers=how)
 
 
 def _key(headers: Headers) -> str | None:
