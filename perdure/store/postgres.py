@@ -106,7 +106,7 @@ class PostgresEngine:
                 try:
                     await connection.commit()
                 except (DBAPIError, OSError) as error:
-                    if isinstance(error, DBAPIError) and not error.connection_invalidated:
+                    if not _is_cut_off(error):
                         raise
                     raise Unavailable(
                         f"The connection to {self._place} was lost while a change was committed, "
@@ -210,6 +210,13 @@ def _passes(error: Exception) -> bool:
         state = _state(error) or ""
         return error.connection_invalidated or state in _PASSING or state == _BUSY
     return True
+
+
+def _is_cut_off(error: Exception) -> bool:
+    """Whether the server may have done what it was asked last, and could not say so."""
+    if not isinstance(error, DBAPIError) or error.connection_invalidated:
+        return True
+    return (_state(error) or "57")[:2] in ("08", "57")
 
 
 def _state(error: Exception) -> str | None:
