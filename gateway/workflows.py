@@ -68,16 +68,18 @@ class SessionWorkflows:
     async def deliver(self, key: SessionKey, agent: str, envelope: Envelope) -> None:
         """Announce an envelope without waiting for a worker; a session that is new or closed is
         started by it."""
+        with tracing.span("deliver", {"gen_ai.conversation.id": str(key)}):
+            announced = envelope.model_copy(update={"trace": tracing.carried()})
 
-        async def call() -> None:
-            await self._temporal().start_workflow(
-                **start_options(key, agent, self._queue),
-                start_signal="deliver",
-                start_signal_args=[envelope],
-                rpc_timeout=RPC_TIMEOUT,
-            )
+            async def call() -> None:
+                await self._temporal().start_workflow(
+                    **start_options(key, agent, self._queue),
+                    start_signal="deliver",
+                    start_signal_args=[announced],
+                    rpc_timeout=RPC_TIMEOUT,
+                )
 
-        await _persist(call)
+            await _persist(call)
 
     async def reset(self, key: SessionKey, agent: str, request_id: str) -> None:
         """Ask for a reset; the outbox tells when it is done, with `request_id`."""

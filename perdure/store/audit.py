@@ -50,6 +50,7 @@ from perdure.domain.errors import NotFound, Unavailable
 from perdure.domain.labels import Label
 from perdure.store.clock import now
 from perdure.store.database import Database, after_commit
+from perdure.store.plain_text import storable
 from perdure.store.tables import audit
 from perdure.telemetry import decisions
 
@@ -96,7 +97,7 @@ class AuditTrail:
             Unavailable: when the anchor cannot be written; the transaction must not commit.
         """
         trail = self._begun(connection)
-        record = link(self._key, trail.head, entry, now())
+        record = link(self._key, trail.head, _storable(entry), now())
         decisions.count(entry)
         connection.execute(_INSERT, record.columns())
         trail.head = record.head
@@ -276,6 +277,12 @@ def _disagreement(connection: Connection, head: Head, anchor: Anchor | Flaw) -> 
         label_after=Label.PUBLIC,
         reason=f"{told} Found when the chain was continued behind entry {head.seq}.",
     )
+
+
+def _storable(entry: AuditEntry) -> AuditEntry:
+    """The entry as its text is stored: what is hashed is what is read again."""
+    texts = {"reason": storable(entry.reason), "decided_by": storable(entry.decided_by)}
+    return entry.model_copy(update=texts)
 
 
 def _hash(connection: Connection, seq: int) -> str | None:

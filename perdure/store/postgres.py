@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 from sqlalchemy import URL, Connection, event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -64,6 +65,7 @@ class PostgresEngine:
         self._dsn = url.render_as_string(hide_password=False)
         self._place = place
         self._writer = self._engine(1)
+        # Kept as triggers keep it on SQLite: whatever writes a message through us.
         event.listen(self._writer.sync_engine, "after_execute", search_tsvector.keep)
         self._reader = self._engine(readers).execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -106,7 +108,7 @@ class PostgresEngine:
                 try:
                     await connection.commit()
                 except (DBAPIError, OSError) as error:
-                    if isinstance(error, DBAPIError) and not error.connection_invalidated:
+                    if not _is_cut_off(error):
                         raise
                     raise Unavailable(
                         f"The connection to {self._place} was lost while a change was committed, "
@@ -130,7 +132,7 @@ class PostgresEngine:
         self._loop.close()
 
     def _engine(self, size: int) -> AsyncEngine:
-        return create_async_engine(
+        engine = create_async_engine(
             "postgresql+perdure://",
             connect_args={
                 "async_creator_fn": self._connect,
@@ -141,6 +143,8 @@ class PostgresEngine:
             # Parameters are conversation text: errors hide them.
             hide_parameters=True,
         )
+        event.listen(engine.sync_engine, "handle_error", _withhold)
+        return engine
 
     async def _connect(self) -> asyncpg.Connection[Any]:
         return await asyncpg.connect(
@@ -148,8 +152,10 @@ class PostgresEngine:
             timeout=CONNECT_TIMEOUT,
             server_settings={
                 "application_name": "perdure",
-                # Statements are short: to compile them takes longer than they do.
+                # Statements are short: to compile them takes longer than they do. Searches differ
+                # too much from each other for one plan.
                 "jit": "off",
+                "plan_cache_mode": "force_custom_plan",
                 "lock_timeout": str(int(BUSY_TIMEOUT * 1000)),
                 "idle_in_transaction_session_timeout": str(int(IDLE_TIMEOUT * 1000)),
             },
@@ -204,12 +210,26 @@ class PostgresEngine:
         await self._writer.dispose()
 
 
+def _withhold(context: ExceptionContext) -> None:
+    """Take out of an error what the server tells of the row that it is about: it is text."""
+    failed = context.original_exception.__cause__
+    if isinstance(failed, asyncpg.PostgresError):
+        failed.detail = None
+
+
 def _passes(error: Exception) -> bool:
     """Whether the same may succeed later."""
     if isinstance(error, DBAPIError):
         state = _state(error) or ""
         return error.connection_invalidated or state in _PASSING or state == _BUSY
     return True
+
+
+def _is_cut_off(error: Exception) -> bool:
+    """Whether the server may have done what it was asked last, and could not say so."""
+    if not isinstance(error, DBAPIError) or error.connection_invalidated:
+        return True
+    return (_state(error) or "57")[:2] in ("08", "57")
 
 
 def _state(error: Exception) -> str | None:

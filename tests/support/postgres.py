@@ -11,6 +11,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import glob
@@ -52,6 +53,7 @@ class Cluster:
         self.folder = folder
         self._made = 0
         self._has_template = False
+        self._runs = False
 
     def url(self, database: str, user: str = _NAME) -> str:
         """The URL of one of its databases."""
@@ -82,17 +84,28 @@ class Cluster:
             await connection.close()
 
     def restart(self) -> None:
-        """Stop the server at once, as a crash would, and start it again."""
+        """Stop the server, whoever is connected, and start it again."""
         self.stop()
         self.start()
 
     def start(self) -> None:
         """Start it and wait until it takes connections."""
-        self._control("start", "-w", "-l", str(self.folder / "log"))
+        for left in reversed(range(10)):
+            try:
+                self._control("start", "-w", "-l", str(self.folder / "log"))
+                break
+            except RuntimeError:
+                # What served the clients of the last one may not be gone yet.
+                if not left:
+                    raise
+                time.sleep(0.5)
+        self._runs = True
 
     def stop(self) -> None:
-        """Stop it at once; its clients are cut off."""
-        self._control("stop", "-m", "immediate")
+        """Stop it, if it runs; its clients are cut off."""
+        if self._runs:
+            self._runs = False
+            self._control("stop", "-m", "fast")
 
     def make(self) -> None:
         """Make its files."""
