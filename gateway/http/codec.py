@@ -6,6 +6,7 @@ web pages only those of the configured UI get an answer.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import Annotated
 
@@ -25,6 +26,8 @@ from perdure.domain.access import Scope as Access
 from perdure.domain.errors import InvalidArgument
 from perdure.domain.messages import Frozen
 from perdure.encryption import CannotOpen, Keyring
+
+_log = logging.getLogger(__name__)
 
 PREFIX = "/codec/"
 router = APIRouter(
@@ -77,6 +80,7 @@ async def decode(body: WirePayloads, codec: TheCodec) -> WirePayloads:
         opened = await codec.decode(_read(body).payloads)
     except CannotOpen as error:
         raise InvalidArgument(error.message, error.hint) from error
+    _log.info("opened %d payloads", len(opened))
     return _written(Payloads(payloads=opened))
 
 

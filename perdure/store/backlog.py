@@ -1,7 +1,7 @@
 """How much waits in the store, and for how long: for those who watch over it.
 
-Invariant: cheap at any size. Only what waits is looked at: the mailbox holds nothing else, and the
-rest is found by an index on its state.
+Invariant: cheap at any size. Only what waits is looked at, and no text of it: the mailbox holds
+nothing else, and the rest is found by an index on its state.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from perdure.domain.runs import RunState
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.delegation_tables import runs
+from perdure.store.dialect import oldest
 from perdure.store.tables import approvals, mailbox
 
-_PER_SESSION = select(
-    func.count().label("waiting"), func.min(mailbox.c.at).label("oldest")
-).group_by(mailbox.c.session_key)
+#: Found in the primary key alone.
+_PER_SESSION = select(func.count()).select_from(mailbox).group_by(mailbox.c.session_key)
 _PENDING = select(func.count(), func.min(approvals.c.asked_at)).where(
     approvals.c.state == ApprovalState.PENDING
 )
@@ -58,12 +58,12 @@ def _now(connection: Connection) -> Backlog:
     def age(since: object) -> float:
         return max(0.0, (moment - since).total_seconds()) if since else 0.0  # type: ignore[operator]
 
-    inboxes = connection.execute(_PER_SESSION).all()
+    inboxes = connection.scalars(_PER_SESSION).all()
     pending, asked = connection.execute(_PENDING).one()
     return Backlog(
-        messages=sum(inbox.waiting for inbox in inboxes),
-        oldest_message=age(min((inbox.oldest for inbox in inboxes), default=None)),
-        fullest_inbox=max((inbox.waiting for inbox in inboxes), default=0),
+        messages=sum(inboxes),
+        oldest_message=age(oldest(connection, mailbox.c.at)),
+        fullest_inbox=max(inboxes, default=0),
         approvals=pending,
         oldest_approval=age(asked),
         runs={RunState(state): count for state, count in connection.execute(_RUNS)},

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import URL, Connection, make_url
+from sqlalchemy import URL, Column, Connection, func, literal_column, make_url, select
 from sqlalchemy.exc import ArgumentError
 
 from perdure.domain.errors import InvalidArgument
@@ -66,6 +67,14 @@ def engine_of(url: URL, readers: int = READERS) -> Engine:
     from perdure.store.postgres import PostgresEngine
 
     return PostgresEngine(url, readers, place(url))
+
+
+def oldest(connection: Connection, column: Column[Any]) -> Any:
+    """Of a column that grows with each row, the value in the first one; None without rows."""
+    if connection.dialect.name == "sqlite":
+        # The rowid grows too. Looked for by itself, the value is behind every row's text.
+        return connection.scalar(select(column).order_by(literal_column("rowid")).limit(1))
+    return connection.scalar(select(func.min(column)))
 
 
 def index_of(connection: Connection) -> SearchIndex:
