@@ -362,6 +362,14 @@ async def test_a_cursor_of_another_list_is_refused(http: httpx2.AsyncClient, cur
         assert (refused.status_code, refused.json()["code"]) == (400, "invalid_argument")
 
 
+@pytest.mark.parametrize("wrong", ["", "a b", "x" * 256, "é"])
+async def test_a_key_that_cannot_be_one_is_refused(http: httpx2.AsyncClient, wrong: str) -> None:
+    headers = {"Idempotency-Key": wrong.encode()}
+    for path in ("/v1/sessions/default:nobody/reset", "/v1/runs/run_x/kill"):
+        refused = await http.post(path, headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_argument")
+
+
 async def test_the_same_reset_discards_nothing_that_was_said_since(
     stack: Stack, http: httpx2.AsyncClient
 ) -> None:

@@ -7,31 +7,44 @@ Where a thing can only be done once, the key changes nothing and is taken all th
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from collections.abc import Coroutine
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Request
 
 from gateway.http import parts
+from gateway.http.access import caller_of
 from gateway.http.parts import while_wanted
-from perdure.domain.errors import TimedOut
-from perdure.domain.ids import check_message_id
+from perdure.domain.errors import InvalidArgument, TimedOut
 
 Result = TypeVar("Result")
 
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
 
 async def _request_key(
+    request: Request,
     idempotency_key: Annotated[
         str | None,
         Header(
             description="Your own id of this request: sending it again with the same key, after "
-            "any failure, does nothing more. 1 to 120 printable ASCII characters.",
+            "any failure, does nothing more. 1 to 255 printable ASCII characters.",
             examples=["3f0c9a52"],
         ),
     ] = None,
 ) -> str | None:
-    # A prefix tells it from the ids of messages.
-    return None if idempotency_key is None else check_message_id(f"req_{idempotency_key}")
+    if idempotency_key is None:
+        return None
+    if not _KEY.fullmatch(idempotency_key):
+        raise InvalidArgument(
+            "The Idempotency-Key cannot be one.",
+            "Send 1 to 255 printable ASCII characters without spaces.",
+        )
+    # Of two callers with the same key each means a request of their own.
+    whose = f"{caller_of(request.scope).identity}\n{idempotency_key}"
+    return f"req_{hashlib.sha256(whose.encode()).hexdigest()[:32]}"
 
 
 RequestKey = Annotated[str | None, Depends(_request_key)]
