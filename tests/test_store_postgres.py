@@ -6,13 +6,15 @@ Invariant of the tests: the server that is stopped is the test's own.
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, insert, text
+from sqlalchemy.exc import DBAPIError
 
 from perdure.domain.errors import InvalidArgument, Unavailable
 from perdure.domain.labels import Label
@@ -22,6 +24,7 @@ from perdure.store import Database, Store, postgres, search_tsvector
 from perdure.store.dialect import parse_url, place
 from perdure.store.readers import Reader
 from perdure.store.search import Found, search_messages
+from perdure.store.tables import mailbox
 from tests.support.conversations import BEGAN, Conversation
 from tests.support.event_writer import tell
 from tests.support.postgres import Cluster, missing, running_cluster
@@ -216,6 +219,22 @@ async def test_what_is_wrong_with_a_url_is_told_without_its_password(cluster: Cl
             await Database.open(url)
         assert "hunter2" not in str(gone.value)
         assert "hunter2" not in str(gone.value.__cause__)
+
+
+_ROW = insert(mailbox).values(
+    session_key=KEY, message_id="m", text="a secret", sender_id="me", label="PUBLIC", at=BEGAN
+)
+
+
+async def test_no_error_tells_what_a_row_holds(store: Store) -> None:
+    def fail(connection: Connection) -> None:
+        connection.execute(_ROW.values(sender_kind=None))
+
+    with pytest.raises(DBAPIError) as failed:
+        await store.database.write(fail)
+    told = "".join(traceback.format_exception(failed.value))
+    assert "not-null" in told
+    assert "secret" not in told
 
 
 # Search -----------------------------------------------------------------------------------------

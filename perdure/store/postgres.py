@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 from sqlalchemy import URL, Connection, event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -64,6 +65,7 @@ class PostgresEngine:
         self._dsn = url.render_as_string(hide_password=False)
         self._place = place
         self._writer = self._engine(1)
+        # Kept as triggers keep it on SQLite: whatever writes a message through us.
         event.listen(self._writer.sync_engine, "after_execute", search_tsvector.keep)
         self._reader = self._engine(readers).execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -130,7 +132,7 @@ class PostgresEngine:
         self._loop.close()
 
     def _engine(self, size: int) -> AsyncEngine:
-        return create_async_engine(
+        engine = create_async_engine(
             "postgresql+perdure://",
             connect_args={
                 "async_creator_fn": self._connect,
@@ -141,6 +143,8 @@ class PostgresEngine:
             # Parameters are conversation text: errors hide them.
             hide_parameters=True,
         )
+        event.listen(engine.sync_engine, "handle_error", _withhold)
+        return engine
 
     async def _connect(self) -> asyncpg.Connection[Any]:
         return await asyncpg.connect(
@@ -148,8 +152,10 @@ class PostgresEngine:
             timeout=CONNECT_TIMEOUT,
             server_settings={
                 "application_name": "perdure",
-                # Statements are short: to compile them takes longer than they do.
+                # Statements are short: to compile them takes longer than they do. Searches differ
+                # too much from each other for one plan.
                 "jit": "off",
+                "plan_cache_mode": "force_custom_plan",
                 "lock_timeout": str(int(BUSY_TIMEOUT * 1000)),
                 "idle_in_transaction_session_timeout": str(int(IDLE_TIMEOUT * 1000)),
             },
@@ -202,6 +208,13 @@ class PostgresEngine:
         await asyncio.gather(*begun, return_exceptions=True)
         await self._reader.dispose()
         await self._writer.dispose()
+
+
+def _withhold(context: ExceptionContext) -> None:
+    """Take out of an error what the server tells of the row that it is about: it is text."""
+    failed = context.original_exception.__cause__
+    if isinstance(failed, asyncpg.PostgresError):
+        failed.detail = None
 
 
 def _passes(error: Exception) -> bool:
