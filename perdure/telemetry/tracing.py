@@ -67,7 +67,7 @@ def on() -> bool:
 
 
 def stop() -> None:
-    """Hand over what was not exported yet; takes seconds where nobody answers."""
+    """Hand over what was not exported yet; takes two seconds where nobody answers."""
     global _exporting
     exporting, _exporting = _exporting, None
     if exporting is not None:
