@@ -140,9 +140,9 @@ async def test_the_gateway_answers_as_it_says_whatever_it_is_asked(
     gateway: GatewayProcess, tmp_path: Path
 ) -> None:
     if FUZZ:
-        limits = ("--phases", "examples,coverage,fuzzing", "--max-examples", "60")
+        limits = ("--phases", "examples,coverage,fuzzing", "--max-examples", "40")
     else:
-        limits = ("--phases", "examples,fuzzing", "--max-examples", "3", "--no-shrink")
+        limits = ("--phases", "examples,fuzzing", "--max-examples", "2", "--no-shrink")
     code, told = await schemathesis(gateway, tmp_path, *limits)
     assert code == 0, told
     assert "Traceback" not in gateway.log
