@@ -383,13 +383,15 @@ async def test_slack_and_telegram_are_answered_as_they_expect(
             "from": {"id": 42},
             "chat": {"id": 42, "type": "private"},
             "text": "/say in telegram",
+            "message_thread_id": 7,
+            "is_topic_message": True,
         },
     }
     token = {"X-Telegram-Bot-Api-Secret-Token": PLAIN}
     assert (await http.post("/hooks/bot", json=update, headers=token)).status_code == 200
 
     async def replied() -> bool:
-        return [one["text"] for one in replies(receiver, "42")] == ["in telegram"]
+        return [one["text"] for one in replies(receiver, "42:7")] == ["in telegram"]
 
     await until(replied)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -266,6 +268,28 @@ async def test_who_hangs_up_does_not_stop_the_turn(client: AsyncOpenAI, home: St
         return bool(page.messages) and page.messages[-1].text == "done"
 
     await until(answered)
+
+
+async def test_a_silent_stream_is_kept_open_and_told_when_the_gateway_stops(home: Stack) -> None:
+    often = "import gateway.http.openai.asking as asking; asking.HEARTBEAT = 0.2"
+    name = user("stopping")
+    body = {"model": "main", "user": name, "messages": said("/sleep 60"), "stream": True}
+    told = ""
+    async with (
+        running_gateway(home, "stopping", often) as gateway,
+        gateway.client() as http,
+        http.stream("POST", "/v1/chat/completions", json=body) as response,
+    ):
+        assert response.headers["content-type"].startswith("text/event-stream")
+        async for text in response.aiter_text():
+            told += text
+            if told.count(": working") == 2:
+                gateway.process.send_signal(signal.SIGTERM)
+    *_, last = [line for line in told.splitlines() if line.startswith("data: ")]
+    error = json.loads(last.removeprefix("data: "))["error"]
+    assert (error["code"], error["type"]) == ("unavailable", "server_error")
+    assert "[DONE]" not in told
+    assert await home.client.interrupt(f"default:{name}") == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Literal
 from gateway.client import SessionClient
 from gateway.hooks.formats import Arrived, Challenge, Ignored, understood
 from gateway.hooks.signatures import verify
-from perdure.config.webhooks import WebhookSettings
+from perdure.config.webhooks import HookKind, WebhookSettings
 from perdure.domain.access import Caller, Scope
 from perdure.domain.errors import NotFound, Unauthenticated
 from perdure.domain.keys import Marker, SessionKey
@@ -107,4 +107,6 @@ def _said(arrived: Arrived) -> str:
 def _back(hook: WebhookSettings, arrived: Arrived) -> ReplyTo | None:
     if hook.channel is None:
         return None
-    return ReplyTo(channel=hook.channel, recipient=arrived.peer)
+    # What a generic webhook calls a thread is ours alone.
+    thread = None if hook.kind is HookKind.GENERIC else arrived.thread
+    return ReplyTo(channel=hook.channel, recipient=arrived.peer, thread=thread)

@@ -82,13 +82,13 @@ def _post(
 
 def _owed(connection: Connection, session_key: str, message_id: str) -> ReplyTo | None:
     row = connection.execute(
-        select(replies.c.channel, replies.c.recipient).where(
+        select(*(replies.c[name] for name in ReplyTo.model_fields)).where(
             replies.c.session_key == session_key,
             replies.c.message_id == message_id,
             replies.c.settled_at.is_(None),
         )
     ).one_or_none()
-    return None if row is None else ReplyTo(channel=row.channel, recipient=row.recipient)
+    return None if row is None else ReplyTo.model_validate(dict(row._mapping))
 
 
 def _settle(connection: Connection, session_key: str, message_id: str) -> None:

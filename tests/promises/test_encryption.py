@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -168,6 +169,7 @@ async def test_nothing_can_be_read_in_temporal_but_by_those_who_may(sealed: Stac
         assert summary in cli(sealed, key, "--codec-endpoint", f"{gateway.url}/codec")
         assert summary not in cli(sealed, key)
         await only_the_ui_may_ask(gateway.client(), events)
+        assert re.search(r"opened 1 payloads.*caller=\S+ request=\w{26}", gateway.log)
 
 
 async def only_the_ui_may_ask(client: httpx2.AsyncClient, events: list[HistoryEvent]) -> None:
