@@ -30,7 +30,7 @@ bench: setup
 	$(BIN)/python -m bench.turns
 
 fuzz: setup
-	FUZZ=1 $(BIN)/pytest -n0 --reruns 0 tests/test_http_openapi.py
+	FUZZ=1 $(BIN)/pytest -n0 --reruns 0 --timeout 3600 tests/test_http_openapi.py
 
 histories: setup
 	$(BIN)/python -m tests.histories.record

@@ -105,6 +105,7 @@ class Replying:
                 label=result.label,
                 cause=f"reply/{owed.message_id}",
                 turn=result.turn,
+                thread=reply_to.thread,
             )
         except DeliveryFailed:
             raise

@@ -56,7 +56,7 @@ class _Watched(ActivityInboundInterceptor):
         if info.attempt > 1:
             metrics.RETRIES.labels(about.kind).inc()
         began = time.perf_counter()
-        with working(about), _span(about, info.attempt) as span:
+        with working(about), _span(about, info.attempt, request) as span:
             try:
                 outcome = await super().execute_activity(input)
             except (Exception, asyncio.CancelledError) as error:
@@ -132,7 +132,7 @@ def _work(kind: str, request: Any) -> Work:
 
 
 @contextmanager
-def _span(about: Work, attempt: int) -> Iterator[Span | None]:
+def _span(about: Work, attempt: int, request: Any) -> Iterator[Span | None]:
     name = _SPANS.get(about.kind)
     if not tracing.on() or name is None or about.session is None or about.turn is None:
         yield None
@@ -149,7 +149,8 @@ def _span(about: Work, attempt: int) -> Iterator[Span | None]:
         attributes["gen_ai.operation.name"] = "execute_tool"
         attributes["perdure.call"] = about.call
     parent = tracing.turn_of(about.session, about.turn)
-    with tracing.span(name, attributes, parent=parent) as span:
+    joins = request.join_traces if isinstance(request, StepRequest) else ()
+    with tracing.span(name, attributes, parent=parent, causes=joins) as span:
         work.note(trace=None if span is None else f"{span.get_span_context().trace_id:032x}")
         yield span
 

@@ -24,7 +24,7 @@ from gateway.refusals import Refusals
 from gateway.runs import RunClient
 from gateway.scheduling import ScheduleClient
 from gateway.shared import Shared
-from gateway.sight import Sight, no_session
+from gateway.sight import Sight
 from perdure.config import Settings
 from perdure.domain.access import Caller
 from perdure.domain.approvals import Approval, ApprovalList, ApprovalState
@@ -203,13 +203,15 @@ class SessionClient(Conversing):
         await self._sight.session(session_key)
         async with aclosing(self.store.outbox.follow(session_key, after)) as events:
             async for event in events:
-                if await self._sight.lost_with(event):
-                    raise no_session(session_key)
-                yield event
+                yield await self._sight.shown(event)
 
-    async def loses(self, event: Event) -> bool:
-        """Whether the session of an event goes out of the caller's sight with it."""
-        return await self._sight.lost_with(event)
+    async def shown(self, event: Event) -> Event:
+        """An event of the outbox as the caller may be told it.
+
+        Raises:
+            NotFound: when its session goes out of the caller's sight with it.
+        """
+        return await self._sight.shown(event)
 
     async def reset(
         self, session_key: str, *, by: str = "user", request_id: str | None = None

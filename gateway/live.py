@@ -152,8 +152,8 @@ class LiveSession:
         try:
             async with aclosing(self._store.outbox.follow(self._key, self._after)) as events:
                 async for event in events:
-                    if self._sight is not None and await self._sight.lost_with(event):
-                        raise no_session(self._key)
+                    if self._sight is not None:
+                        event = await self._sight.shown(event)
                     self._events.put_nowait(event)
         except Exception as error:
             self._events.put_nowait(error)

@@ -19,6 +19,9 @@ from perdure.store.readers import Reader
 from perdure.store.sessions import SessionRow
 from perdure.store.transcript import HistoryMessage, TurnResult
 
+#: Events whose payload has words in it.
+_TELLING = frozenset({EventKind.LABEL_RAISED, EventKind.STEP_RETRYING})
+
 
 class Sight:
     """The store as one caller sees it."""
@@ -67,9 +70,25 @@ class Sight:
             self._refusals.note(self.bounds.signed(""), "session", why, session_key)
         return why is not None
 
-    async def lost_with(self, event: Event) -> bool:
-        """Whether the session of an event has gone out of sight with it."""
-        return event.kind is EventKind.LABEL_RAISED and await self.hides(event.session_key)
+    async def shown(self, event: Event) -> Event:
+        """An event as the caller may be told it: what was failed of, and read, may be above them.
+
+        Raises:
+            NotFound: when its session has gone out of their sight with it.
+        """
+        if self.bounds.overseer or event.kind not in _TELLING:
+            return event
+        if event.kind is EventKind.LABEL_RAISED:
+            if await self.hides(event.session_key):
+                raise no_session(event.session_key)
+            label = Label(event.payload["after"])
+        else:
+            row = await self._store.sessions.get(event.session_key)
+            label = Label.PUBLIC if row is None else row.label
+        if self.reads(label):
+            return event
+        payload = {**event.payload, "reason": ABOVE.format(label)}
+        return event.model_copy(update={"payload": payload})
 
     async def check_message(self, session_key: str, label: Label) -> None:
         """Check that the caller may write to a session, new or not, what is `label`; from then on
@@ -79,11 +98,15 @@ class Sight:
             NotFound: when the session is not there for them.
             Denied: when the label is above their clearance.
         """
+        caller, callers = self.reader.caller, self._store.session_callers
+        if caller is not None and callers.remembers(session_key, caller):
+            self.bounds.check_label(label)
+            return
         if await self.hides(session_key):
             raise no_session(session_key)
         self.bounds.check_label(label)
-        if self.reader.caller is not None:
-            await self._store.session_callers.note(session_key, self.reader.caller)
+        if caller is not None:
+            await callers.note(session_key, caller)
 
     def reads(self, label: Label) -> bool:
         """Whether the caller may be told words of a label. A person at this machine is told an

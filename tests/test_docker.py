@@ -6,6 +6,7 @@ what the image copies is all that a worker and a gateway need.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any
 
 import httpx2
@@ -132,7 +134,7 @@ class Container:
     has nothing of the checkout."""
 
     def __init__(self, image: Path, service: dict[str, Any], name: str, **changed: str) -> None:
-        self._environ = {
+        self.environ = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(image / "site"),
             **{key: str(value) for key, value in service["environment"].items()},
@@ -146,7 +148,7 @@ class Container:
     def __enter__(self) -> Container:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                self._argv, cwd=self._folder, env=self._environ, stdout=log, stderr=log
+                self._argv, cwd=self._folder, env=self.environ, stdout=log, stderr=log
             )
         return self
 
@@ -163,7 +165,7 @@ class Container:
         return subprocess.run(
             [self._argv[0], *arguments],
             cwd=self._folder,
-            env=self._environ,
+            env=self.environ,
             check=True,
             capture_output=True,
             text=True,
@@ -215,8 +217,17 @@ async def test_two_workers_and_two_gateways_on_postgresql_answer_when_one_of_eac
     ports = free_ports(2)
     with ExitStack() as containers:
         workers = [
-            containers.enter_context(Container(image, worker, f"worker{number}", **changed))
-            for number in range(2)
+            containers.enter_context(
+                Container(
+                    image,
+                    worker,
+                    f"worker{port}",
+                    PERDURE_OBSERVABILITY_METRICS_PORT=str(port),
+                    PERDURE_OBSERVABILITY_METRICS_HOST="127.0.0.1",
+                    **changed,
+                )
+            )
+            for port in free_ports(2)
         ]
         own = {"PERDURE_GATEWAY_HOST": "127.0.0.1"}
         gateways = [
@@ -251,6 +262,8 @@ async def test_two_workers_and_two_gateways_on_postgresql_answer_when_one_of_eac
                 )
                 assert sent.status_code == 202, sent.text
                 tickets.append(sent.json()["message_id"])
+            for one in workers:
+                await until(partial(_is_healthy, worker, one))
             workers[0].kill()
             gateways[0].kill()
             for key, message_id in zip(keys, tickets, strict=True):
@@ -262,6 +275,16 @@ async def test_two_workers_and_two_gateways_on_postgresql_answer_when_one_of_eac
                 assert [one["role"] for one in said] == ["user", "assistant"]
             stranger = await second.get("/sessions", headers={"Authorization": ""})
             assert stranger.status_code == 401
+
+
+async def _is_healthy(service: dict[str, Any], one: Container) -> bool:
+    """Whether its own health check finds it well, at the port that it has here."""
+    assert one.process.poll() is None, one.log.read_text()
+    _, _, *argv = service["healthcheck"]["test"]
+    port = one.environ["PERDURE_OBSERVABILITY_METRICS_PORT"]
+    code = argv[-1].replace("9464", port)
+    checked = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stderr=DEVNULL)
+    return await checked.wait() == 0
 
 
 async def _is_up(client: httpx2.AsyncClient, one: Container) -> bool:

@@ -61,7 +61,7 @@ async def test_without_keys_a_sealed_payload_is_not_taken_for_a_malformed_one() 
         await none.decode([await sealed()])
 
 
-@pytest.mark.parametrize("material", ["", "c2hvcnQ=", "no base64!", new_key()[:-4]])
+@pytest.mark.parametrize("material", ["", "c2hvcnQ=", "no base64!", "A" * 40])
 def test_a_key_that_is_none_is_refused_by_its_id_and_not_shown(material: str) -> None:
     with pytest.raises(InvalidArgument, match="encryption key k1") as refused:
         Keyring(SETTINGS, {**ENVIRON, "K1": material})

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import select
 
 from activities import replying
 from activities.replying import Replying
@@ -27,6 +28,7 @@ from perdure.config.webhooks import HookKind, WebhookSettings, key_of
 from perdure.domain.errors import InvalidArgument, NotFound, Unauthenticated
 from perdure.domain.states import DeliveryState
 from perdure.guard import Guard
+from perdure.store.tables import audit
 from tests.support.channels import SECRET as CHANNEL_SECRET
 from tests.support.gateway import running_gateway
 from tests.support.outside import HOST, Receiver, http_receiver, mail_server
@@ -381,23 +383,34 @@ async def test_slack_and_telegram_are_answered_as_they_expect(
             "from": {"id": 42},
             "chat": {"id": 42, "type": "private"},
             "text": "/say in telegram",
+            "message_thread_id": 7,
+            "is_topic_message": True,
         },
     }
     token = {"X-Telegram-Bot-Api-Secret-Token": PLAIN}
     assert (await http.post("/hooks/bot", json=update, headers=token)).status_code == 200
 
     async def replied() -> bool:
-        return [one["text"] for one in replies(receiver, "42")] == ["in telegram"]
+        return [one["text"] for one in replies(receiver, "42:7")] == ["in telegram"]
 
     await until(replied)
 
 
-async def test_who_is_not_known_gets_nothing_in(http: httpx2.AsyncClient) -> None:
+async def test_who_is_not_known_gets_nothing_in_and_is_noted(
+    http: httpx2.AsyncClient, stack: Stack
+) -> None:
     body = b'{"text": "/say no"}'
     assert (await http.post("/hooks/nobody", content=body)).status_code == 404
     refused = await http.post("/hooks/ci", content=body, headers=slack(body))
     assert (refused.status_code, refused.json()["code"]) == (401, "unauthenticated")
     assert SECRET not in refused.text
+
+    async def noted() -> bool:
+        query = select(audit.c.arguments).where(audit.c.hook == "ACCESS")
+        found = await stack.client.store.database.read(lambda c: list(c.scalars(query)))
+        return any("webhook ci" in arguments for arguments in found)
+
+    await until(noted)
     wrong = await post(http, "ci", {"text": ""}, "d-9")
     assert (wrong.status_code, wrong.json()["code"]) == (400, "invalid_argument")
 
@@ -462,3 +475,19 @@ async def test_a_receiver_that_was_away_gets_the_answer_with_upkeep(
         await upkeep.deliver_left_behind()
     assert len(receiver.requests) == before + 2
     assert await store.replies.owed(key, due) is None
+
+
+async def test_what_a_reset_has_discarded_may_be_delivered_again(
+    http: httpx2.AsyncClient, stack: Stack, receiver: Receiver
+) -> None:
+    key = "default:ci/bob~channel~out~peer~bob~thread~again"
+    await stack.client.send(key, "/sleep 60")
+    said = {"text": "/say anew", "user": "bob", "thread": "again"}
+    assert (await post(http, "ci", said, "r-1")).json()["status"] == "accepted"
+    assert await stack.client.reset(key) == 1
+    assert (await post(http, "ci", said, "r-1")).json()["status"] == "accepted"
+
+    async def replied() -> bool:
+        return "anew" in [one["text"] for one in replies(receiver, "bob")]
+
+    await until(replied)

@@ -17,6 +17,7 @@ from mcp.types import CallToolResult, TextContent
 
 from perdure.domain.access import Scope
 from perdure.domain.labels import Label
+from perdure.store.audit import AuditLog
 from tests.support.gateway import GatewayProcess, running_gateway
 from tests.support.stack import ROOT, Stack, fresh_key, until
 
@@ -295,5 +296,9 @@ async def test_a_client_that_starts_the_server_has_what_its_options_give(stack: 
                 await client.call_tool("sessions_send", slow)
         back = {"session_key": mine, "message_id": "slow-1"}
         assert text(await client.call_tool("sessions_wait", back)) == "slow"
-    page = await stack.client.history(mine)
-    assert page.messages[0].from_session is None
+    trail = await AuditLog(stack.client.store.database).page(limit=10_000)
+    noted = {one.reason for one in trail if one.hook == "ACCESS"}
+    assert {
+        "The tool memory_manage needs the scope admin.",
+        "The tool subagents needs the scope steer.",
+    } <= noted

@@ -286,6 +286,7 @@ class TurnEngine:
                     aside=current.aside,
                     asked_by=sender.id if sender.kind in _SESSIONS else None,
                     trace=current.envelope.trace,
+                    join_traces=tuple(each.trace for each in joining if each.trace),
                 ),
                 start_to_close_timeout=timedelta(seconds=self.profile.step_timeout),
                 heartbeat_timeout=HEARTBEAT_TIMEOUT,

@@ -13,9 +13,9 @@ from typing import Literal
 from gateway.client import SessionClient
 from gateway.hooks.formats import Arrived, Challenge, Ignored, understood
 from gateway.hooks.signatures import verify
-from perdure.config.webhooks import WebhookSettings
+from perdure.config.webhooks import HookKind, WebhookSettings
 from perdure.domain.access import Caller, Scope
-from perdure.domain.errors import NotFound
+from perdure.domain.errors import NotFound, Unauthenticated
 from perdure.domain.keys import Marker, SessionKey
 from perdure.domain.messages import Frozen
 from perdure.domain.replies import ReplyTo
@@ -48,7 +48,11 @@ async def receive(
     hook = client.settings.webhooks.get(name)
     if hook is None:
         raise NotFound("There is no such webhook.", "Webhooks are [webhooks.NAME] in perdure.toml.")
-    verify(hook, headers, body)
+    try:
+        verify(hook, headers, body)
+    except Unauthenticated:
+        client.refusals.note(f"webhook {name}", "delivery", "Its signature is not good.")
+        raise
     found = understood(hook.kind, headers, body)
     if isinstance(found, Challenge):
         return found
@@ -103,4 +107,6 @@ def _said(arrived: Arrived) -> str:
 def _back(hook: WebhookSettings, arrived: Arrived) -> ReplyTo | None:
     if hook.channel is None:
         return None
-    return ReplyTo(channel=hook.channel, recipient=arrived.peer)
+    # What a generic webhook calls a thread is ours alone.
+    thread = None if hook.kind is HookKind.GENERIC else arrived.thread
+    return ReplyTo(channel=hook.channel, recipient=arrived.peer, thread=thread)

@@ -91,14 +91,22 @@ def describe(app: FastAPI) -> dict[str, Any]:
             if path.startswith(SHAPED):
                 # What is wrong with a request is told with 400 there.
                 operation["responses"].pop("422", None)
-            elif "requestBody" in operation:
-                for status in ("413", "415"):
+            else:
+                for status in _implied(operation):
                     operation["responses"].setdefault(status, _refusal())
             _show_problems(operation)
             _show_examples(operation)
             if method == "get" and path in tagged:
                 _show_tags(operation)
     return document
+
+
+def _implied(operation: dict[str, Any]) -> Iterator[str]:
+    """How an operation may be refused for what it takes, whatever it does with it."""
+    if {one["name"] for one in operation.get("parameters", ())} & {"cursor", "idempotency-key"}:
+        yield "400"
+    if "requestBody" in operation:
+        yield from ("413", "415")
 
 
 def _refusal() -> dict[str, Any]:

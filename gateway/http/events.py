@@ -198,9 +198,7 @@ class _Listener:
                     return
 
     async def _tell(self, event: Event) -> None:
-        if await self._client.loses(event):
-            raise NotFound("The session is not there any more.")
-        self._queue.put_nowait(event)
+        self._queue.put_nowait(await self._client.shown(event))
         self._cursor = event.id
 
     async def _end_when_stopping(self) -> None:

@@ -28,9 +28,10 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Asked:
-    """One call: on whose behalf, and where progress is told."""
+    """One call: on whose behalf, of which tool, and where progress is told."""
 
     gateway: Gateway
+    tool: str
     progress: Progress
 
     def check(self, scope: Scope) -> None:
@@ -40,6 +41,7 @@ class Asked:
             Denied: naming it.
         """
         if not self.gateway.caller.may(scope):
+            note_refusal(self.gateway, self.tool, scope)
             raise Denied(
                 f"This needs the scope {scope}, which you do not have.",
                 "Ask with a key, or start the server with a --scope, that has it.",
@@ -60,6 +62,12 @@ class Offer:
     def is_for(self, caller: Caller) -> bool:
         """Whether it is there for one who asks."""
         return any(map(caller.may, self.scopes))
+
+
+def note_refusal(gateway: Gateway, tool: str, *scopes: Scope) -> None:
+    """Have the audit trail say that a tool of ours was asked for without its scope."""
+    why = f"The tool {tool} needs the scope {' or '.join(scopes)}."
+    gateway.client.refusals.note(gateway.caller.signature, "MCP", why)
 
 
 def offer(

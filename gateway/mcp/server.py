@@ -28,7 +28,7 @@ from pydantic import BaseModel
 
 from gateway.http.parts import Gateway
 from gateway.mcp import memory, runs, sessions
-from gateway.mcp.offers import Asked, Offer
+from gateway.mcp.offers import Asked, Offer, note_refusal
 from gateway.mcp.sessions import Answer
 from perdure.domain.errors import Code, PerdureError, Refusal
 from perdure.tools import Effect
@@ -64,11 +64,14 @@ def server(gateway_of: Callable[[Context], Gateway]) -> Server[Any]:
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         gateway = gateway_of(context)
         chosen = _BY_NAME.get(params.name)
-        if chosen is None or not chosen.is_for(gateway.caller):
+        if chosen is not None and not chosen.is_for(gateway.caller):
+            note_refusal(gateway, chosen.spec.name, *chosen.scopes)
+            chosen = None
+        if chosen is None:
             raise MCPError(INVALID_PARAMS, f"There is no tool {params.name[:80]!r} for you.")
         try:
             arguments = chosen.spec.parse(json.dumps(params.arguments or {}))
-            asked = Asked(gateway=gateway, progress=_Counted(context))
+            asked = Asked(gateway, chosen.spec.name, _Counted(context))
             return _told(await chosen.act(asked, arguments))
         except PerdureError as error:
             return _refused(error.refusal)

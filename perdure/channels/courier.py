@@ -33,7 +33,7 @@ from perdure.channels.outcomes import (
     Receipt,
 )
 from perdure.channels.settings import ChannelSettings, Guarantee, effective_level
-from perdure.channels.urls import check_address
+from perdure.channels.urls import Mail, check_address
 from perdure.domain.errors import InvalidArgument
 from perdure.domain.labels import Label, can_flow
 from perdure.domain.messages import Frozen
@@ -90,8 +90,10 @@ class Courier:
         cause: str,
         turn: int | None = None,
         step: int | None = None,
+        thread: str | None = None,
     ) -> Delivery:
-        """Deliver `text`, which has the label `label`, to `recipient` through `channel`.
+        """Deliver `text`, which has the label `label`, to `recipient` through `channel`; in a
+        `thread` of theirs, where the channel has such.
 
         `cause` names what asks for it, once in the session and the same at every retry: for a
         tool call `turn/step/call`. A retry of what is settled returns what was recorded.
@@ -104,7 +106,7 @@ class Courier:
         """
         settings = self._known(channel)
         text = text.encode(errors="replace").decode()
-        address = _address(settings, recipient)
+        address = _address(settings, recipient, thread)
         if not text.strip():
             raise InvalidArgument("The message is empty.", "Give it a text.")
         level = effective_level(settings, recipient)
@@ -232,8 +234,11 @@ async def _attempt(carrier: Carrier, parcel: Parcel) -> Receipt:
         raise DeliveryUnknown("The channel failed in an unforeseen way.") from None
 
 
-def _address(settings: ChannelSettings, recipient: str) -> str:
+def _address(settings: ChannelSettings, recipient: str, thread: str | None) -> str:
     address = settings.address_of(recipient)
+    if thread is not None and not isinstance(settings.target, Mail):
+        # As apprise spells the threads of Slack and the topics of Telegram.
+        address = f"{address}:{thread}"
     try:
         check_address(settings.target, address)
     except ValueError as error:

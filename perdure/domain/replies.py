@@ -10,10 +10,12 @@ from perdure.domain.messages import Frozen
 
 
 class ReplyTo(Frozen):
-    """Where the answer to a message goes: a configured channel, and a recipient there."""
+    """Where the answer to a message goes: a configured channel, a recipient there, and a thread of
+    theirs."""
 
     channel: str
     recipient: str
+    thread: str | None = None
 
 
 class OwedReply(Frozen):

@@ -91,6 +91,8 @@ class StepRequest(Frozen):
     asked_by: str | None = None
     #: As the message's envelope has it.
     trace: str | None = Field(None, exclude_if=lambda trace: trace is None)
+    #: As those of the messages have it that join.
+    join_traces: tuple[str, ...] = Field((), exclude_if=lambda traces: not traces)
 
 
 class PlannedCall(Frozen):

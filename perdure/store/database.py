@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import URL, Connection
 
 from perdure.store import dialect
 from perdure.store.engine import CommitWatch
-
-_MIGRATIONS = Path(__file__).parent / "migrations"
+from perdure.store.schema import bring_up_to_date
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -58,7 +54,7 @@ class Database:
         """
         database = cls(dialect.parse_url(url), readers)
         try:
-            await database._engine.migrate(_upgrade)
+            await database._engine.migrate(bring_up_to_date)
         except BaseException:
             await database.close()
             raise
@@ -104,10 +100,3 @@ class Database:
 def _make(calls: list[Callable[[], None]]) -> None:
     for call in calls:
         call()
-
-
-def _upgrade(connection: Connection) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")

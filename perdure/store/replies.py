@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from perdure.domain.envelopes import Envelope
 from perdure.domain.replies import OwedReply, ReplyTo
@@ -63,6 +63,12 @@ def _post(
 ) -> Posted:
     posted = mailbox.post(connection, session_key, envelope, text)
     if posted.place is Place.NEW:
+        # It may have been laid down before, and discarded by a reset.
+        connection.execute(
+            delete(replies).where(
+                replies.c.session_key == session_key, replies.c.message_id == envelope.message_id
+            )
+        )
         connection.execute(
             insert(replies).values(
                 session_key=session_key,
@@ -76,13 +82,13 @@ def _post(
 
 def _owed(connection: Connection, session_key: str, message_id: str) -> ReplyTo | None:
     row = connection.execute(
-        select(replies.c.channel, replies.c.recipient).where(
+        select(*(replies.c[name] for name in ReplyTo.model_fields)).where(
             replies.c.session_key == session_key,
             replies.c.message_id == message_id,
             replies.c.settled_at.is_(None),
         )
     ).one_or_none()
-    return None if row is None else ReplyTo(channel=row.channel, recipient=row.recipient)
+    return None if row is None else ReplyTo.model_validate(dict(row._mapping))
 
 
 def _settle(connection: Connection, session_key: str, message_id: str) -> None:

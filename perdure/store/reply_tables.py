@@ -19,6 +19,7 @@ replies = Table(
     Column("message_id", String(128), primary_key=True),
     Column("channel", String(64), nullable=False),
     Column("recipient", String(512), nullable=False),
+    Column("thread", String(128), nullable=True),
     Column("at", Moment, nullable=False),
     Column("settled_at", Moment, nullable=True),
     Index(None, "settled_at", "at"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Thread
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -17,6 +18,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import SpanContext
+
+#: How long a process that ends waits for whoever takes its spans.
+STOP_SECONDS = 2.0
 
 _given: ContextVar[SpanContext | None] = ContextVar("given_span", default=None)
 
@@ -73,5 +77,8 @@ class Exporting:
         return result.decision is not Decision.DROP
 
     def stop(self) -> None:
-        """Export what is left."""
-        self._provider.shutdown()
+        """Export what is left, within `STOP_SECONDS`."""
+        # The exporter tries for ten seconds by itself, which a process that is to end has not got.
+        stopping = Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
+        stopping.start()
+        stopping.join(STOP_SECONDS)

@@ -67,7 +67,7 @@ def on() -> bool:
 
 
 def stop() -> None:
-    """Hand over what was not exported yet; takes seconds where nobody answers."""
+    """Hand over what was not exported yet; takes two seconds where nobody answers."""
     global _exporting
     exporting, _exporting = _exporting, None
     if exporting is not None:
@@ -81,10 +81,11 @@ def span(
     *,
     kind: SpanKind = SpanKind.INTERNAL,
     parent: SpanContext | None = None,
+    causes: Sequence[str] = (),
     unless: bool = False,
 ) -> Iterator[Span | None]:
     """A span for the block, `unless` it needs none: below `parent`, else below the span of this
-    context.
+    context. It links to `causes`, each as it was carried here.
 
     What the block raises is told by its type alone: words may quote the conversation.
     """
@@ -97,6 +98,7 @@ def span(
         context,
         kind,
         attributes,
+        [Link(cause) for cause in map(read, causes) if cause is not None],
         record_exception=False,
         set_status_on_exception=False,
     ) as made:

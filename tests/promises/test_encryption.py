@@ -9,19 +9,24 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import httpx2
 import pytest
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from temporalio.api.common.v1 import Payload, SearchAttributes
+from temporalio.api.common.v1 import Payload, SearchAttributes, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.query.v1 import WorkflowQuery
+from temporalio.api.workflowservice.v1 import QueryWorkflowRequest
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.contrib.pydantic import pydantic_data_converter
 
@@ -37,6 +42,7 @@ from tests.support.gateway import running_gateway
 from tests.support.stack import Stack, fresh_key, running_stack, until
 from workflows.session import Session
 
+Found = TypeVar("Found", bound=Message)
 UI = "http://ui.example:8233"
 
 
@@ -94,9 +100,14 @@ async def chain(stack: Stack, key: str) -> list[HistoryEvent]:
 
 def payloads(message: Message) -> Iterator[Payload]:
     """Every payload in a message, but for search attributes."""
-    if isinstance(message, Payload):
+    return of_type(message, Payload)
+
+
+def of_type(message: Message, kind: type[Found]) -> Iterator[Found]:
+    """Every message of a kind in a message, but for those in search attributes."""
+    if isinstance(message, kind):
         yield message
-    elif not isinstance(message, SearchAttributes):
+    if not isinstance(message, SearchAttributes):
         for field, value in message.ListFields():
             if field.type != field.TYPE_MESSAGE:
                 continue
@@ -105,7 +116,18 @@ def payloads(message: Message) -> Iterator[Payload]:
             else:
                 inner = list(value) if field.is_repeated else [value]
             for one in inner:
-                yield from payloads(one)
+                yield from of_type(one, kind)
+
+
+async def current_details(stack: Stack, key: str) -> list[Payload]:
+    """What the Temporal UI is told when it asks what a session is doing now."""
+    asked = QueryWorkflowRequest(
+        namespace=stack.client.temporal.namespace,
+        execution=WorkflowExecution(workflow_id=workflow_id(key)),
+        query=WorkflowQuery(query_type="__temporal_workflow_metadata"),
+    )
+    answer = await stack.client.temporal.workflow_service.query_workflow(asked)
+    return list(answer.query_result.payloads)
 
 
 def keys_of(events: list[HistoryEvent]) -> list[str]:
@@ -122,6 +144,7 @@ async def test_nothing_can_be_read_in_temporal_but_by_those_who_may(sealed: Stac
     key, needle = fresh_key("sealed"), "quetzal"
     await ask(sealed, key, call("write", path=f"{needle}.txt", content=needle))
     await ask(sealed, key, spawn(f"/say {needle}", "---", call("ls")), f"/say {needle} {{{{1}}}}")
+    await ask(sealed, key, "/fail rate_limit 1", f"/say {needle}")
     failed = await ask(sealed, key, "/fail auth 1", message_id=f"{needle}-message")
     assert failed.state is TurnState.FAILED
     await ask(sealed, key, f"/say {needle}")
@@ -131,6 +154,11 @@ async def test_nothing_can_be_read_in_temporal_but_by_those_who_may(sealed: Stac
     starts = [e for e in events if e.HasField("workflow_execution_started_event_attributes")]
     assert len(starts) >= 3, "it has continued as new"
     assert set(keys_of(events)) == {"k1"}
+    kept = [failure for event in events for failure in of_type(event, Failure)]
+    assert {(failure.message, failure.stack_trace) for failure in kept} == {("Encoded failure", "")}
+    assert {payload.metadata["encoding"] for payload in await current_details(sealed, key)} == {
+        ENCODING
+    }
     # Ids of workflows and names of types stay; what the summaries say does not.
     raw = b"".join(event.SerializeToString() for event in events)
     for word in (needle, "quetzal.txt", "turn 1", " · step ", "open the", "INTERNAL", "PUBLIC"):
@@ -141,6 +169,7 @@ async def test_nothing_can_be_read_in_temporal_but_by_those_who_may(sealed: Stac
         assert summary in cli(sealed, key, "--codec-endpoint", f"{gateway.url}/codec")
         assert summary not in cli(sealed, key)
         await only_the_ui_may_ask(gateway.client(), events)
+        assert re.search(r"opened 1 payloads.*caller=\S+ request=\w{26}", gateway.log)
 
 
 async def only_the_ui_may_ask(client: httpx2.AsyncClient, events: list[HistoryEvent]) -> None:

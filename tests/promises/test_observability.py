@@ -39,6 +39,8 @@ _METRICS = re.compile(r"metrics at (http://[^\s\"]+)")
 CONFIG = """
 [agents.main]
 clearance = "RESTRICTED"
+[delegation]
+steer_inject = true
 [limits]
 turns_per_run = 1
 [observability]
@@ -226,6 +228,24 @@ async def test_a_request_is_found_in_the_log_by_the_id_it_was_answered_with(
         made = await client.get("/healthz", headers={"X-Request-ID": "no id: {}"})
     assert given.headers["X-Request-ID"] == "of-the-proxy"
     assert ULID.from_str(made.headers["X-Request-ID"])
+
+
+async def test_a_message_that_joins_a_turn_is_linked_from_its_step(watched: Watched) -> None:
+    stack, collector, key = watched.stack, watched.collector, fresh_key("steered")
+    await ask(stack, key, spawn("/sleep 2", call("glob", pattern="*"), "---", "/say x", later=True))
+    (run,) = await runs(stack, key)
+    async with watched.gateway.client() as client:
+        steered = await client.post(f"/v1/runs/{run.run_id}/steer", json={"text": "/say y"})
+        assert steered.status_code == 200, steered.text
+
+    async def told() -> bool:
+        return bool(collector.of(run.session_key, "invoke_agent"))
+
+    await until(told)
+    linked = one([span for span in collector.of(run.session_key, "step") if span.links])
+    request = one([span for span in collector.spans if span.name.endswith("/steer")])
+    assert linked.attributes["perdure.step"] == 2
+    assert linked.links == ((request.trace, request.id),)
 
 
 async def test_a_turn_that_outlives_its_worker_and_its_workflow_stays_in_one_trace(

@@ -42,13 +42,13 @@ _BOOKS = (("server", "equals", "bank"), ("tool", "matches", "book$"))
 
 CONFIG = f"""
 [agents.main]
-tools = ["mcp:shop", "mcp:bank", "mcp:gone", "policy", "subagents"]
+tools = ["mcp:shop", "mcp:gone", "subagents"]
 
 [agents.buyer]
-tools = ["mcp:shop/find", "mcp:shop/relist", "mcp:bank"]
+tools = ["mcp:shop/find", "mcp:shop/relist"]
 
-[agents.clerk]
-tools = ["mcp:bank", "mcp:shop/find"]
+[agents.teller]
+tools = ["mcp:bank", "policy"]
 
 [agents.surfer]
 tools = ["mcp:web", "mcp:mute"]
@@ -200,7 +200,7 @@ async def test_a_session_above_a_servers_level_tells_it_nothing(stack: Stack) ->
 
 
 async def test_what_a_server_tells_raises_the_session_to_its_level(stack: Stack) -> None:
-    key = fresh_key("raised")
+    key = fresh_key("raised") + "~agent~teller"
     await ask(stack, key, call("bank__find", text="balance"), "---", "/say done")
     assert (await results(stack, key))[0] == "find: balance"
     assert await label(stack, key) is Label.CONFIDENTIAL
@@ -208,7 +208,7 @@ async def test_what_a_server_tells_raises_the_session_to_its_level(stack: Stack)
 
 
 async def test_a_rule_on_a_server_and_a_tool_stops_a_call_before_it_leaves(stack: Stack) -> None:
-    key = fresh_key("ruled")
+    key = fresh_key("ruled") + "~agent~teller"
     await ask(
         stack,
         key,
@@ -337,7 +337,7 @@ async def test_people_see_what_servers_offer_and_what_has_changed(
     ran = await perdure_here("mcp", "sources", home=stack.home, environ=stack.environ)
     assert ran.code == 0, ran.err
     assert "shop · reachable · 2 tools" in ran.out
-    assert "used by main, buyer, clerk" in ran.out
+    assert "used by main, buyer" in ran.out
     assert "shop__book · once · Tells and does book." in ran.out
     assert "new since the last turn: shop__book" in ran.out
     assert "gone · not reachable · 0 tools" in ran.out

@@ -65,6 +65,9 @@ def _become(module: str, arguments: tuple[str, ...], environ: dict[str, str], lo
         os.dup2(output, stream)
     os.environ.clear()
     os.environ.update(environ)
+    # As an interpreter does when it begins; this one has begun.
+    places = environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [place for place in places if place and place not in sys.path]
     sys.argv = [module, *arguments]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

@@ -21,6 +21,7 @@ def upgrade() -> None:
         sa.Column("message_id", sa.String(length=128), nullable=False),
         sa.Column("channel", sa.String(length=64), nullable=False),
         sa.Column("recipient", sa.String(length=512), nullable=False),
+        sa.Column("thread", sa.String(length=128), nullable=True),
         sa.Column("at", Moment(), nullable=False),
         sa.Column("settled_at", Moment(), nullable=True),
         sa.PrimaryKeyConstraint("session_key", "message_id", name=op.f("pk_replies")),
