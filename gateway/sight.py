@@ -98,11 +98,15 @@ class Sight:
             NotFound: when the session is not there for them.
             Denied: when the label is above their clearance.
         """
+        caller, callers = self.reader.caller, self._store.session_callers
+        if caller is not None and callers.remembers(session_key, caller):
+            self.bounds.check_label(label)
+            return
         if await self.hides(session_key):
             raise no_session(session_key)
         self.bounds.check_label(label)
-        if self.reader.caller is not None:
-            await self._store.session_callers.note(session_key, self.reader.caller)
+        if caller is not None:
+            await callers.note(session_key, caller)
 
     def reads(self, label: Label) -> bool:
         """Whether the caller may be told words of a label. A person at this machine is told an

@@ -14,9 +14,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from gateway.http.app import create_app
-from perdure.domain.access import Caller, Scope
-from perdure.domain.errors import Unauthenticated
+from perdure.domain.access import Scope
 from perdure.domain.labels import Label
 from tests.support.gateway import GatewayProcess, running_gateway
 from tests.support.openai_server import OpenAIServer, calls, says
@@ -452,32 +450,18 @@ async def test_what_a_response_cannot_have_is_refused(client: AsyncOpenAI) -> No
 # Callers -------------------------------------------------------------------------------------
 
 
-class _Keys:
-    """A gate that knows one key, of a tenant, with little clearance."""
-
-    async def admit(self, key: str | None, address: str) -> Caller | None:
-        if key != "pdr_acme_key":
-            raise Unauthenticated("There is no such key.")
-        return Caller(
-            name="acme-bot",
-            key_id="acme",
-            tenant="acme",
-            scopes=frozenset({Scope.CHAT}),
-            clearance=Label.PUBLIC,
-        )
-
-
-async def test_a_caller_stays_in_their_tenant_and_below_their_clearance(home: Stack) -> None:
-    app = create_app(home.client, hosts={"gateway"}, stopping=asyncio.Event(), gate=_Keys())
-    http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
-    client = AsyncOpenAI(base_url="http://gateway/v1", api_key="pdr_acme_key", http_client=http)
+async def test_a_caller_stays_in_their_tenant_and_below_their_clearance(
+    home: Stack, served: GatewayProcess
+) -> None:
+    made = await home.client.keys.create("acme-bot", scopes={Scope.CHAT}, tenant="acme")
+    client = AsyncOpenAI(base_url=f"{served.url}/v1", api_key=made.text)
     name = user("tenant")
     ask = client.chat.completions.with_raw_response.create
     answer = await ask(model="main", messages=said("/say hello"), user=name)
     key = answer.headers[SESSION]
     assert key == f"acme:{name}"
     fresh = await ask(model="main", messages=said("/say hello"))
-    assert fresh.headers[SESSION].startswith("acme:acme~thread~")
+    assert fresh.headers[SESSION].startswith(f"acme:{made.id}~thread~")
     await home.client.ask(f"default:{name}", "/say mine")
     with pytest.raises(openai.NotFoundError):
         await ask(model="main", messages=said("x"), extra_headers={SESSION: f"default:{name}"})
@@ -491,7 +475,7 @@ async def test_a_caller_stays_in_their_tenant_and_below_their_clearance(home: St
         text = "".join(filter(None, parts)) if stream else told.choices[0].message.content
         assert "secret" not in text
         assert "CONFIDENTIAL" in text
-    stranger = client.with_options(api_key="pdr_eve_key", max_retries=0)
+    stranger = client.with_options(api_key=made.text[:-1] + "x", max_retries=0)
     with pytest.raises(openai.AuthenticationError) as refused:
         await stranger.models.list()
     assert refused.value.code == "unauthenticated"

@@ -29,9 +29,13 @@ class SessionCallers:
         self._database = database
         self._noted: OrderedDict[tuple[str, str], None] = OrderedDict()
 
+    def remembers(self, session_key: str, caller: str) -> bool:
+        """Whether it was noted here before; what is noted stays so."""
+        return (session_key, caller) in self._noted
+
     async def note(self, session_key: str, caller: str) -> None:
         """Remember that a caller writes to a session."""
-        if (session_key, caller) in self._noted:
+        if self.remembers(session_key, caller):
             return
         await self._database.write(_note, session_key, caller)
         self._noted[session_key, caller] = None
