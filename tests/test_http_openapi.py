@@ -25,13 +25,23 @@ NOT_TOLD = "positive_data_acceptance,ignored_auth"
 ENDLESS = "^/v1/sessions/[{]key[}]/events$"
 
 
-@pytest.fixture(scope="module")
+#: `make fuzz` asks much more, for some minutes, and on each engine.
+FUZZ = bool(os.environ.get("FUZZ"))
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"] if FUZZ else ["sqlite"])
 async def gateway(
-    temporal_address: str, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    temporal_address: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[GatewayProcess]:
     home = tmp_path_factory.mktemp("openapi")
+    environ = {}
+    if request.param == "postgresql":
+        cluster = request.getfixturevalue("cluster")
+        environ["PERDURE_STORE_URL"] = await cluster.fresh(migrated=False)
     async with (
-        running_stack(home, temporal_address, config=CONFIG) as stack,
+        running_stack(home, temporal_address, config=CONFIG, environ=environ) as stack,
         running_gateway(stack) as gateway,
     ):
         await _lay_ground(stack)
@@ -130,10 +140,6 @@ async def schemathesis(gateway: GatewayProcess, home: Path, *arguments: str) -> 
     )
     told, _ = await process.communicate()
     return process.returncode or 0, told.decode()
-
-
-#: `make fuzz` asks much more, for some minutes.
-FUZZ = bool(os.environ.get("FUZZ"))
 
 
 async def test_the_gateway_answers_as_it_says_whatever_it_is_asked(

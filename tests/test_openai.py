@@ -14,7 +14,6 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from gateway.http.app import create_app, gate_of
 from perdure.domain.access import Scope
 from perdure.domain.labels import Label
 from tests.support.gateway import GatewayProcess, running_gateway
@@ -316,11 +315,12 @@ async def test_what_would_change_the_answer_is_refused_by_name(
 
 async def test_only_text_of_a_user_is_taken(client: AsyncOpenAI) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    for messages, param in (
+    refused_messages: tuple[tuple[Any, str], ...] = (
         ([{"role": "user", "content": [image]}], "messages[0].content[0]"),
         ([{"role": "tool", "tool_call_id": "c", "content": "1"}, *said("x")], "messages[0]"),
         ([*said("x"), {"role": "assistant", "content": "It is"}], "messages"),
-    ):
+    )
+    for messages, param in refused_messages:
         with pytest.raises(openai.BadRequestError) as refused:
             await client.chat.completions.create(model="main", messages=messages)
         assert refused.value.param == param
@@ -442,7 +442,7 @@ async def test_a_response_is_streamed_as_events(client: AsyncOpenAI) -> None:
 async def test_what_a_response_cannot_have_is_refused(client: AsyncOpenAI) -> None:
     for given in ({"background": True}, {"tools": [{"type": "web_search"}]}, {"include": ["x"]}):
         with pytest.raises(openai.BadRequestError) as refused:
-            await client.responses.create(model="main", input="x", **given)  # type: ignore[call-overload]
+            await client.responses.create(model="main", input="x", **given)
         assert refused.value.param in given
     with pytest.raises(openai.PermissionDeniedError):
         await client.responses.create(model="main", input="/fail auth 1")
@@ -451,12 +451,11 @@ async def test_what_a_response_cannot_have_is_refused(client: AsyncOpenAI) -> No
 # Callers -------------------------------------------------------------------------------------
 
 
-async def test_a_caller_stays_in_their_tenant_and_below_their_clearance(home: Stack) -> None:
-    made = await home.client.keys.create("acme-bot", scopes=[Scope.CHAT], tenant="acme")
-    gate = gate_of(home.client, keys=True)
-    app = create_app(home.client, hosts={"gateway"}, stopping=asyncio.Event(), gate=gate)
-    http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
-    client = AsyncOpenAI(base_url="http://gateway/v1", api_key=made.text, http_client=http)
+async def test_a_caller_stays_in_their_tenant_and_below_their_clearance(
+    home: Stack, served: GatewayProcess
+) -> None:
+    made = await home.client.keys.create("acme-bot", scopes={Scope.CHAT}, tenant="acme")
+    client = AsyncOpenAI(base_url=f"{served.url}/v1", api_key=made.text)
     name = user("tenant")
     ask = client.chat.completions.with_raw_response.create
     answer = await ask(model="main", messages=said("/say hello"), user=name)
@@ -477,9 +476,8 @@ async def test_a_caller_stays_in_their_tenant_and_below_their_clearance(home: St
         text = "".join(filter(None, parts)) if stream else told.choices[0].message.content
         assert "secret" not in text
         assert "CONFIDENTIAL" in text
-    stranger = client.with_options(api_key="pdr_eve_key", max_retries=0)
+    stranger = client.with_options(api_key=made.text[:-1] + "x", max_retries=0)
     with pytest.raises(openai.AuthenticationError) as refused:
         await stranger.models.list()
     assert refused.value.code == "unauthenticated"
     await client.close()
-    gate.close()

@@ -134,9 +134,7 @@ _INDEXED = " AS w CROSS JOIN search_summary_documents AS d ON d.doc = w.rowid"
 _FOUND_SUMMARIES = {
     parts: text(
         _SUMMARIES.format(
-            documents="search_summary_documents AS d"
-            if table is None
-            else _INDEXED.format(table=table),
+            documents=table + _INDEXED if table else "search_summary_documents AS d",
             match=f"{table} MATCH :match AND" if table else "",
             order="w.rowid" if table else "d.doc",
         )

@@ -194,7 +194,6 @@ def _document(row: dict[str, Any], said: str) -> dict[str, Any]:
 
 # What is found ----------------------------------------------------------------------------------
 
-_MESSAGES = "JOIN messages AS m ON m.session_key = s.session_key AND m.seq = d.seq"
 _READ = [messages.c[name] for name in ("session_key", "seq", "id", "role", "text", "label", "at")]
 _COLUMNS = ", ".join(f"m.{column.name}" for column in _READ)
 _SCOPE: list[BindParameter[Any]] = [
@@ -208,9 +207,9 @@ _SCOPE: list[BindParameter[Any]] = [
     *(bindparam(name, type_=Text) for name in ("tenant", "role", "match")),
 ]
 _FOUND = """
-    SELECT {columns} FROM search_words AS w JOIN search_documents AS d ON d.doc = w.doc
+    SELECT d.doc, s.session_key, d.seq
+    FROM search_words AS w JOIN search_documents AS d ON d.doc = w.doc
     JOIN search_sessions AS s ON s.number = d.session
-    {messages}
     WHERE w.tokens @@ CAST(:match AS TSQUERY)
       AND d.level <= :level AND (s.level <= :sees OR d.session = :own)
       AND (CAST(:tenant AS TEXT) IS NULL OR s.tenant = :tenant)
@@ -221,9 +220,13 @@ _FOUND = """
       AND (CAST(:until AS BIGINT) IS NULL OR d.doc <= :until)
     ORDER BY w.doc DESC LIMIT :limit
 """
-_DOCUMENTS = text(_FOUND.format(columns="d.doc", messages="")).bindparams(*_SCOPE)
+_DOCUMENTS = text(_FOUND).bindparams(*_SCOPE)
+# Which documents they are is known first: joined at once, the planner would sort all messages.
 _NEWEST = (
-    text(_FOUND.format(columns=_COLUMNS, messages=_MESSAGES) + " OFFSET :offset")
+    text(
+        f"SELECT {_COLUMNS} FROM ({_FOUND} OFFSET :offset) AS d JOIN messages AS m "
+        "ON m.session_key = d.session_key AND m.seq = d.seq ORDER BY d.doc DESC"
+    )
     .bindparams(*_SCOPE)
     .columns(*_READ)
 )
@@ -231,7 +234,8 @@ _OF_DOCUMENTS = (
     text(
         f"SELECT {_COLUMNS} FROM unnest(:documents) WITH ORDINALITY AS one(doc, place) "
         "JOIN search_documents AS d ON d.doc = one.doc "
-        f"JOIN search_sessions AS s ON s.number = d.session {_MESSAGES} ORDER BY one.place"
+        "JOIN search_sessions AS s ON s.number = d.session JOIN messages AS m "
+        "ON m.session_key = s.session_key AND m.seq = d.seq ORDER BY one.place"
     )
     .bindparams(bindparam("documents", type_=ARRAY(BigInteger)))
     .columns(*_READ)
@@ -248,7 +252,7 @@ _SUMMARIES = """
     ORDER BY d.doc DESC LIMIT $4
 """
 #: Rows that are fetched at a time where not all may be needed.
-_FETCHED = 500
+_FETCHED = 200
 
 
 class TsvectorIndex:
@@ -271,12 +275,18 @@ class TsvectorIndex:
         return list(self._connection.scalars(_DOCUMENTS, _values(match, scope, limit + 1)))
 
     def messages_of(self, found: Sequence[int]) -> Iterator[Candidate]:
-        return self._read(_OF_DOCUMENTS, {"documents": list(found)})
+        for place in range(0, len(found), _FETCHED):
+            values = {"documents": list(found[place : place + _FETCHED])}
+            yield from self._connection.execute(_OF_DOCUMENTS, values)
 
     def newest(
         self, match: Match, scope: Scope, *, limit: int, offset: int = 0
     ) -> Iterator[Candidate]:
-        return self._read(_NEWEST, {**_values(match, scope, limit), "offset": offset})
+        values = {**_values(match, scope, limit), "offset": offset}
+        # A cursor takes further round trips.
+        options = {"yield_per": _FETCHED} if limit > _FETCHED else {}
+        with self._connection.execute(_NEWEST, values, execution_options=options) as rows:
+            yield from rows
 
     def translated_for_summaries(self, query: Query, mode: Mode, session: int) -> Match:
         if mode is Mode.PARTS:
@@ -296,11 +306,6 @@ class TsvectorIndex:
             values += (match.upper,)
         statement = _SUMMARIES.format(indexed=indexed, where=where)
         with self._connection.exec_driver_sql(statement, values) as rows:
-            yield from rows
-
-    def _read(self, statement: Any, values: dict[str, Any]) -> Iterator[Candidate]:
-        options = {"stream_results": True, "max_row_buffer": _FETCHED}
-        with self._connection.execute(statement, values, execution_options=options) as rows:
             yield from rows
 
     def _holding(self, part: str) -> list[str] | None:
