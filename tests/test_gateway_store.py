@@ -121,7 +121,7 @@ async def test_an_answer_is_owed_until_it_is_settled(store: Store) -> None:
     assert await store.replies.left_behind(now(), 10) == ()
     end = {"session_key": KEY, "turn": 1, "message_id": "m1", "state": TurnState.INTERRUPTED}
     reason = Refusal(code=Code.UNAVAILABLE, message="stopped")
-    await store.turns.end_turn(TurnEnd(**end, reason=reason))  # type: ignore[arg-type]
+    await store.turns.end_turn(TurnEnd(**end, reason=reason))
     (left,) = await store.replies.left_behind(now() + timedelta(seconds=1), 10)
     assert (left.message_id, left.channel, left.turn) == ("m1", "out", 1)
     await store.replies.settle(KEY, "m1")

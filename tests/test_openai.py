@@ -315,11 +315,12 @@ async def test_what_would_change_the_answer_is_refused_by_name(
 
 async def test_only_text_of_a_user_is_taken(client: AsyncOpenAI) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    for messages, param in (
+    refused_messages: tuple[tuple[Any, str], ...] = (
         ([{"role": "user", "content": [image]}], "messages[0].content[0]"),
         ([{"role": "tool", "tool_call_id": "c", "content": "1"}, *said("x")], "messages[0]"),
         ([*said("x"), {"role": "assistant", "content": "It is"}], "messages"),
-    ):
+    )
+    for messages, param in refused_messages:
         with pytest.raises(openai.BadRequestError) as refused:
             await client.chat.completions.create(model="main", messages=messages)
         assert refused.value.param == param
@@ -441,7 +442,7 @@ async def test_a_response_is_streamed_as_events(client: AsyncOpenAI) -> None:
 async def test_what_a_response_cannot_have_is_refused(client: AsyncOpenAI) -> None:
     for given in ({"background": True}, {"tools": [{"type": "web_search"}]}, {"include": ["x"]}):
         with pytest.raises(openai.BadRequestError) as refused:
-            await client.responses.create(model="main", input="x", **given)  # type: ignore[call-overload]
+            await client.responses.create(model="main", input="x", **given)
         assert refused.value.param in given
     with pytest.raises(openai.PermissionDeniedError):
         await client.responses.create(model="main", input="/fail auth 1")

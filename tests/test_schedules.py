@@ -133,7 +133,7 @@ async def test_what_cannot_be_a_schedule_is_refused_and_leaves_nothing(stack: St
         {"cron": "0 9 * * *", "timezone": "Mars/Base"},
     ):
         with pytest.raises(InvalidArgument):
-            await add(name, key, "/say x", **given)  # type: ignore[arg-type]
+            await add(name, key, "/say x", **given)
     with pytest.raises(InvalidArgument, match="named"):
         await add("no name", key, "/say x", every=60)
     with pytest.raises(NotFound):
