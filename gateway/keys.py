@@ -85,7 +85,7 @@ class KeyClient:
             InvalidArgument: for a name, a tenant, a rate or a time that cannot be.
             Denied: when it would be good for more than the caller is.
         """
-        tenant = tenant or self._bounds.reader.tenant
+        tenant = self._bounds.reader.tenant if tenant is None else tenant
         self._bounds.check_key(tenant, clearance)
         _check(name, scopes, tenant, rate, expires_at)
         by = self._bounds.signed(by)
@@ -171,9 +171,10 @@ def _check(
         )
     if not scopes:
         raise InvalidArgument("The key would be good for nothing.", f"Scopes: {', '.join(Scope)}.")
-    if tenant is not None and SessionKey.parse(f"{tenant}:x").tenant != tenant:
+    if tenant is not None and not _is_tenant(tenant):
         raise InvalidArgument(
-            f"{tenant!r} is no tenant.", "It is what keys of sessions begin with."
+            f"{tenant[:40]!r} is no tenant.",
+            "It is what keys of sessions begin with, as default is in default:bob.",
         )
     if not 1 <= rate <= MAX_RATE:
         raise InvalidArgument(f"The rate {rate} is out of range.", f"It is 1 to {MAX_RATE}.")
@@ -181,3 +182,10 @@ def _check(
         raise InvalidArgument(
             f"The key would be over since {expires_at}.", "Give a time to come, with its zone."
         )
+
+
+def _is_tenant(word: str) -> bool:
+    try:
+        return SessionKey.parse(f"{word}:x").tenant == word
+    except InvalidArgument:
+        return False

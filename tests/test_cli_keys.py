@@ -74,3 +74,11 @@ def test_what_cannot_be_is_told_with_its_exit_code(
 ) -> None:
     assert keys(tmp_path, *arguments) == code
     assert capsys.readouterr().out == ""
+
+
+def test_a_tenant_that_is_none_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for word in ("a:b", "a~b", ""):
+        assert keys(tmp_path, "create", "bot", "--tenant", word) == 2
+        assert f"{word!r} is no tenant." in capsys.readouterr().err

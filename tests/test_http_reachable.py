@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from perdure.domain.access import Scope
+from perdure.domain.errors import InvalidArgument
 from perdure.store.keys import ApiKey
 from tests.support.gateway import GatewayProcess, running_gateway
 from tests.support.stack import Stack, running_stack
@@ -112,6 +113,11 @@ async def test_web_pages_that_are_named_may_call_it_and_no_others(
     stranger = await http.get("/v1/sessions", headers=other)
     assert stranger.status_code == 403
     assert "access-control-allow-origin" not in stranger.headers
+
+
+async def test_a_tenant_that_was_left_empty_is_not_every_tenant(stack: Stack) -> None:
+    with pytest.raises(InvalidArgument, match="'' is no tenant"):
+        await stack.client.keys.create("slip", scopes=[Scope.CHAT], tenant="")
 
 
 async def test_keys_are_made_listed_and_revoked_by_admins(

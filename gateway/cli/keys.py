@@ -66,7 +66,7 @@ def create(
     """Make a key, and show it: the only time."""
     if tenant is not None and all_tenants:
         raise InvalidArgument("--tenant and --all-tenants exclude each other.", "Leave one out.")
-    whose = None if all_tenants else tenant or "default"
+    whose = None if all_tenants else "default" if tenant is None else tenant
     until = None if expires is None else _until(expires)
     made = asyncio.run(_create(home, name, scopes, whose, clearance, rate, until))
     if as_json:
