@@ -85,9 +85,10 @@ async def test_a_wrong_message_is_told_what_is_wrong(
     ("content", "headers", "status", "told"),
     [
         (b'{"text":', JSON, 400, "not JSON"),
-        (b'{"text":"\xff"}', JSON, 400, "body"),
+        (b'{"text":"\xff"}', JSON, 400, "not UTF-8"),
         (b"", JSON, 422, "body"),
-        (b"[" * 100_000, JSON, 400, "body"),
+        (b"[" * 100_000, JSON, 400, "nested too deep"),
+        (b'{"text":' + b"9" * 5_000 + b"}", JSON, 400, "endless number"),
         (b'{"text":"x"}', {}, 415, "not declared as JSON"),
         (b'{"text":"x"}', {"content-type": "text/plain"}, 415, "not declared as JSON"),
         (b"text=x", {"content-type": "application/x-www-form-urlencoded"}, 415, "JSON"),

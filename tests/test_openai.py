@@ -313,6 +313,35 @@ async def test_what_would_change_the_answer_is_refused_by_name(
     assert refused.value.code in ("unsupported_parameter", "unknown_parameter")
 
 
+@pytest.mark.parametrize(
+    ("body", "declared", "status", "told"),
+    [
+        (b"[" * 100_000, "application/json", 400, "nested too deep"),
+        (b'{"model":"main","input":"\xff"}', "application/json", 400, "not UTF-8"),
+        (b'{"model":"main","input":"x"}', "text/plain", 415, "not declared as JSON"),
+        (
+            b'{"model":"main","input":"/say x","metadata":{"k":"\\ud800"}}',
+            "application/json",
+            400,
+            "metadata.k",
+        ),
+    ],
+    ids=["nested", "latin", "text", "surrogate"],
+)
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+async def test_a_body_that_cannot_be_read_or_given_back_is_refused_and_sends_nothing(
+    served: GatewayProcess, path: str, body: bytes, declared: str, status: int, told: str
+) -> None:
+    if path == "chat/completions":
+        body = body.replace(b'"input":', b'"messages":')
+    async with httpx2.AsyncClient(base_url=served.url) as http:
+        headers = {"content-type": declared, SESSION: f"default:{user('unread')}"}
+        refused = await http.post(f"/v1/{path}", content=body, headers=headers)
+        assert refused.status_code == status
+        assert told in refused.json()["error"]["message"]
+        assert (await http.get(f"/v1/sessions/{headers[SESSION]}")).status_code == 404
+
+
 async def test_only_text_of_a_user_is_taken(client: AsyncOpenAI) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     refused_messages: tuple[tuple[Any, str], ...] = (

@@ -93,8 +93,10 @@ class GenericMessage(BaseModel):
 def _generic(delivery_id: str, body: bytes) -> Understood:
     try:
         content = json.loads(body)
-    except ValueError:
-        raise InvalidArgument("The body is not JSON.", "Send a JSON object.") from None
+    except (ValueError, RecursionError):
+        raise InvalidArgument(
+            "The body is not JSON, or is nested too deep.", "Send a JSON object."
+        ) from None
     if isinstance(content, dict) and isinstance(content.get("text"), str):
         said = GenericMessage.model_validate(content)
         return Arrived(

@@ -44,6 +44,12 @@ _CODE_OF_STATUS = {404: Code.NOT_FOUND, 413: Code.LIMIT_EXCEEDED}
 
 #: What to do with a body beyond its limit.
 TOO_LARGE = "Put the content into a file of the workspace and name it in the message."
+#: What is wrong with a body that the framework gives up on without saying why.
+UNREADABLE = "The body cannot be read: it is not UTF-8, nested too deep, or has an endless number."
+WELL_FORMED = "Send JSON in UTF-8, of the shape that /openapi.json describes."
+#: Of a body that was never read as JSON: a web page can send text/plain anywhere, unasked.
+UNDECLARED = "The body is not declared as JSON."
+DECLARED = "Send Content-Type: application/json."
 
 #: Seconds after which what is full or away now is worth another try.
 _RETRY_AFTER = 1
@@ -123,10 +129,8 @@ async def _on_validation(request: Request, error: Exception) -> Response:
         reason = found[0].get("ctx", {}).get("error", "it ends early")
         detail = f"The body is not JSON, at character {place}: {reason}."
         return problem(400, Code.INVALID_ARGUMENT, detail)
-    if any(one["loc"] == ("body",) for one in found) and not _is_json(request):
-        # Never read as JSON: a web page can send text/plain anywhere without being asked.
-        detail = "The body is not declared as JSON."
-        return problem(415, Code.INVALID_ARGUMENT, detail, "Send Content-Type: application/json.")
+    if is_undeclared(request, error):
+        return problem(415, Code.INVALID_ARGUMENT, UNDECLARED, DECLARED)
     errors = tuple(_field_error(one) for one in found[:_MAX_ERRORS])
     detail = "; ".join(f"{one.field}: {one.message}" for one in errors[:3])
     hint = "/openapi.json describes every request."
@@ -137,6 +141,8 @@ async def _on_status(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODE_OF_STATUS.get(error.status_code, Code.INVALID_ARGUMENT)
     detail, hint = f"{error.detail}.", ""
+    if error.status_code == 400:
+        detail, hint = UNREADABLE, WELL_FORMED
     if error.status_code == 404:
         detail = "There is nothing at this path."
         hint = "/openapi.json lists what there is; a / within a session key is written %2F."
@@ -171,9 +177,12 @@ async def _on_fault(request: Request, error: Exception) -> Response:
     )
 
 
-def _is_json(request: Request) -> bool:
+def is_undeclared(request: Request, error: RequestValidationError) -> bool:
+    """Whether a body is refused because it does not say that it is JSON."""
     declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return declared.startswith("application/") and declared.endswith(("/json", "+json"))
+    if declared.startswith("application/") and declared.endswith(("/json", "+json")):
+        return False
+    return any(one["loc"] == ("body",) for one in error.errors())
 
 
 def _field_error(error: Mapping[str, Any]) -> FieldError:

@@ -18,7 +18,15 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from ulid import ULID
 
-from gateway.http.problems import STATUS, Problem
+from gateway.http.problems import (
+    DECLARED,
+    STATUS,
+    UNDECLARED,
+    UNREADABLE,
+    WELL_FORMED,
+    Problem,
+    is_undeclared,
+)
 from perdure.domain.errors import InvalidArgument, NotFound, PerdureError
 from perdure.domain.messages import Frozen
 
@@ -129,8 +137,12 @@ class OpenAIRoute(APIRoute):
             except PerdureError as error:
                 return refusal_of(error)
             except RequestValidationError as error:
+                if is_undeclared(request, error):
+                    return told_as_openai(415, f"{UNDECLARED} {DECLARED}", "invalid_value", {})
                 return refused(400, _wrong(error))
             except HTTPException as error:
+                if error.status_code == 400:
+                    return told_as_openai(400, f"{UNREADABLE} {WELL_FORMED}", "invalid_json", {})
                 phrase = error.detail or HTTPStatus(error.status_code).phrase
                 return told_as_openai(error.status_code, phrase, None, error.headers or {})
             except Exception:

@@ -7,7 +7,7 @@ and has no effect (docs/gateways.md lists both). Anything else is no field.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -20,6 +20,10 @@ INSTRUCTED = "[Instructions of the caller]\n"
 
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _INSTRUCTING = frozenset({"system", "developer"})
+#: Metadata is bounded as OpenAI bounds it. A length makes pydantic refuse lone surrogates, too,
+#: which could not be given back: https://platform.openai.com/docs/api-reference/responses/create
+_Name = Annotated[str, Field(max_length=64)]
+_Value = Annotated[str, Field(max_length=512)]
 _OTHERS_TOOLS = "An agent has the tools of its settings, and runs them itself."
 
 
@@ -75,7 +79,7 @@ class _Request(BaseModel):
     moderation: JsonValue = Field(None, description="Refused.")
 
     # Without effect.
-    metadata: dict[str, str] | None = None
+    metadata: dict[_Name, _Value] | None = Field(None, max_length=16)
     parallel_tool_calls: bool | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: JsonValue = None
