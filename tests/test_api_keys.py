@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,27 @@ from perdure.store.tables import metadata
 HERE = "192.0.2.7"
 
 
-@pytest.fixture
-async def client(tmp_path: Path, store_url: str) -> AsyncIterator[SessionClient]:
-    settings = Settings(home=tmp_path, store=StoreSettings(url=store_url))
+@asynccontextmanager
+async def opened(home: Path, url: str | None = None) -> AsyncIterator[SessionClient]:
+    settings = Settings(home=home, store=StoreSettings(url=url))
     store = await Store.open(settings.store_url, settings.audit_files)
     client = SessionClient(settings, None, store)
     yield client
     await client.refusals.settle()
     await store.close()
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[SessionClient]:
+    async with opened(tmp_path) as client:
+        yield client
+
+
+@pytest.fixture
+async def anywhere(tmp_path: Path, store_url: str) -> AsyncIterator[SessionClient]:
+    """A client on one engine after the other."""
+    async with opened(tmp_path, store_url) as client:
+        yield client
 
 
 def gate_of(client: SessionClient, local: Caller | None = None) -> KeyGate:
@@ -53,8 +67,9 @@ async def refused(gate: KeyGate, key: str, address: str = HERE) -> str:
     return str(error.value)
 
 
-async def test_a_key_opens_what_it_is_made_for(client: SessionClient, gate: KeyGate) -> None:
-    made = await client.keys.create(
+async def test_a_key_opens_what_it_is_made_for(anywhere: SessionClient) -> None:
+    gate = gate_of(anywhere)
+    made = await anywhere.keys.create(
         "bot", scopes=[Scope.READ, Scope.CHAT], tenant="acme", clearance=Label.INTERNAL
     )
     caller = await gate.admit(made.text, HERE)
@@ -65,8 +80,15 @@ async def test_a_key_opens_what_it_is_made_for(client: SessionClient, gate: KeyG
         scopes=frozenset({Scope.CHAT, Scope.READ}),
         clearance=Label.INTERNAL,
     )
-    assert (await client.keys.get(made.id)).last_used is not None
+    assert (await anywhere.keys.get(made.id)).last_used is not None
     assert await gate.admit(None, HERE) is None
+    await anywhere.keys.create("again", scopes=[Scope.CHAT], request_id="once")
+    with pytest.raises(Conflict):
+        await anywhere.keys.create("again", scopes=[Scope.CHAT], request_id="once")
+    assert [key.name for key in (await anywhere.keys.list(limit=1)).keys] == ["again"]
+    await anywhere.keys.revoke(made.id)
+    await refused(gate, made.text)
+    gate.close()
 
 
 async def test_nothing_that_is_kept_has_the_secret(client: SessionClient) -> None:

@@ -115,7 +115,7 @@ async def send(
     live = None
     if stream:
         after = await client.store.outbox.newest_id()
-        live = LiveSession(client.store, choice.session_key, after=after)
+        live = client.live(choice.session_key, after=after)
         await live.listen()
     sending = client.send(
         choice.session_key,
