@@ -47,3 +47,9 @@ async def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
     url = await running.fresh()
     yield url
     await running.drop(url)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it where nobody overlooks it."""
+    if why := missing():
+        terminalreporter.write_line(why, yellow=True, bold=True)

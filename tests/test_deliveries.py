@@ -207,6 +207,7 @@ async def test_a_cancelled_delivery_is_of_unknown_outcome(store: Store) -> None:
     assert len(receiver.requests) == 1
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
 async def test_a_process_killed_between_begin_and_sent(
     store: Store, store_url: str, guarantee: str

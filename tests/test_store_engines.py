@@ -41,6 +41,7 @@ async def store(store_url: str) -> AsyncIterator[Store]:
     await opened.close()
 
 
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 async def test_events_of_many_processes_are_seen_once_each_in_the_order_of_their_commits(
     store: Store, store_url: str
 ) -> None:

@@ -272,7 +272,7 @@ class _UndoneError(Exception):
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     said=st.lists(st.tuples(st.sampled_from(["a", "b"]), _TEXTS), min_size=1, max_size=8),
