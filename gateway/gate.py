@@ -74,7 +74,7 @@ class KeyGate:
         self._attempts = Rates()
         self._hashing = ThreadPoolExecutor(_HASHERS, "key-hash")
         self._hashing.submit(nobody)
-        self._waiting = 0
+        self._proving: dict[bytes, asyncio.Future[bool]] = {}
         self._held: dict[str, set[CancelScope]] = {}
         self._watching: asyncio.Task[None] | None = None
 
@@ -116,11 +116,11 @@ class KeyGate:
         place = f"{address} {kept.key.id}" if kept is not None and good else address
         if text is not None:
             proof = hmac.digest(self._pepper, str(text).encode(), "sha256")
-            if self._proven.get(proof, 0.0) < monotonic():
+            proven = self._proven.get(proof, 0.0) > monotonic()
+            if not proven:
                 self._check_attempts(self._attempts.wait(place, *REFUSALS))
-                if await self._hashed(text, kept.hash if kept else None):
-                    self._remember(proof)
-            if kept is not None and good and proof in self._proven:
+                proven = await self._hashed(proof, text, kept.hash if kept else None)
+            if kept is not None and good and proven:
                 return kept.key
         self._check_attempts(self._attempts.take(place, *REFUSALS))
         named = "text is no key of ours" if text is None else f"key {text.id}"
@@ -131,21 +131,24 @@ class KeyGate:
         if wait:
             raise TooOften("Too many keys from this address were not good.", HOW, wait)
 
-    def _remember(self, proof: bytes) -> None:
-        self._proven[proof] = monotonic() + PROVEN_FOR
-        self._proven.move_to_end(proof)
-        if len(self._proven) > _PROVEN_MOST:
-            self._proven.popitem(last=False)
-
-    async def _hashed(self, text: KeyText, hash: str | None) -> bool:
-        if self._waiting >= _WAITING_MOST:
-            raise TooOften("Too many keys wait to be checked.", "Ask again in a moment.", 1.0)
-        self._waiting += 1
-        try:
+    async def _hashed(self, proof: bytes, text: KeyText, hash: str | None) -> bool:
+        """Whether a key is the one of which `hash` is kept. Of one key there is one hashing at a
+        time, however many requests come with it."""
+        hashing = self._proving.get(proof)
+        if hashing is None:
+            if len(self._proving) >= _WAITING_MOST:
+                raise TooOften("Too many keys wait to be checked.", "Ask again in a moment.", 1.0)
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._hashing, is_of, text, hash)
-        finally:
-            self._waiting -= 1
+            hashing = loop.run_in_executor(self._hashing, is_of, text, hash)
+            self._proving[proof] = hashing
+            hashing.add_done_callback(lambda _: self._proving.pop(proof, None))
+        proven = await asyncio.shield(hashing)
+        if proven:
+            self._proven[proof] = monotonic() + PROVEN_FOR
+            self._proven.move_to_end(proof)
+            if len(self._proven) > _PROVEN_MOST:
+                self._proven.popitem(last=False)
+        return proven
 
     @contextmanager
     def holding(self, key_id: str) -> Iterator[CancelScope]:

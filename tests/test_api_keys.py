@@ -179,6 +179,15 @@ async def test_a_key_may_ask_so_often_and_no_more(client: SessionClient, gate: K
     assert await gate.admit(other.text, HERE) is not None
 
 
+async def test_however_many_come_with_a_new_key_at_once_all_are_let_in(
+    client: SessionClient, gate: KeyGate
+) -> None:
+    made = await client.keys.create("herd", scopes=[Scope.CHAT], rate=1_000)
+    callers = await asyncio.gather(*(gate.admit(made.text, HERE) for _ in range(200)))
+    assert {caller.name for caller in callers if caller} == {"herd"}
+    assert None not in callers
+
+
 def test_a_rate_refills_while_nothing_is_done() -> None:
     clock = [0.0]
     rates = Rates(most=2, clock=lambda: clock[0])

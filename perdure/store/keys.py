@@ -68,6 +68,8 @@ class Keys:
     def __init__(self, database: Database, trail: Trail) -> None:
         self._database = database
         self._trail = trail
+        #: When each key was last used through this object, as far as it was written.
+        self._used: dict[str, datetime] = {}
 
     async def add(self, key: ApiKey, hash: str, entry: AuditEntry) -> bool:
         """Keep a new key; False when there is one of its id."""
@@ -97,7 +99,9 @@ class Keys:
 
     async def used(self, key: ApiKey) -> None:
         """Remember that a key is used now, if that was not known to the minute."""
-        if key.last_used is None or now() - key.last_used >= _COARSE:
+        known = max((at for at in (key.last_used, self._used.get(key.id)) if at), default=None)
+        if known is None or now() - known >= _COARSE:
+            self._used[key.id] = now()
             await self._database.write(_used, key.id)
 
 

@@ -17,6 +17,7 @@ from perdure.domain.messages import Frozen
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.outbox import newest_event
+from perdure.store.plain_text import storable
 from perdure.store.tables import mailbox, messages
 
 # Statements are built once: building them anew costs more than running them.
@@ -152,7 +153,7 @@ def post(connection: Connection, session_key: str, envelope: Envelope, text: str
                 "at": now(),
             },
         )
-    elif known != text:
+    elif known != storable(text):
         raise Conflict(
             f"The message id {envelope.message_id} was used for another text.",
             "A message id names one message for ever; send this one under a new id.",

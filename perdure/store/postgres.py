@@ -5,10 +5,11 @@ back with its commit. Each statement after that sees all that was committed befo
 `BEGIN IMMEDIATE` on SQLite: one writes at a time, however many processes there are. What may have
 been committed is never run again.
 
-The driver is asynchronous. Its connections live on one event loop in a thread of their own, where
+The driver is asynchronous. Its connections live on event loops in threads of their own, where
 transactions run as plain functions under SQLAlchemy's `run_sync`: what they compute does not stall
-the caller's loop, and several loops may share a store. As on SQLite one connection writes, so the
-writers of a process queue here.
+the caller's loop, and several loops may share a store. Those that read have another thread than the
+one that writes: a long search must not hold up who holds the lock. As on SQLite one connection
+writes, so the writers of a process queue here.
 """
 
 from __future__ import annotations
@@ -70,11 +71,8 @@ class PostgresEngine:
         self._reader = self._engine(readers).execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
-        self._readers = asyncio.Semaphore(readers)
-        self._alone = asyncio.Semaphore(1)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="store", daemon=True)
-        self._thread.start()
+        self._reading = _Lane("store-read", readers)
+        self._writing = _Lane("store-write", 1)
 
     async def migrate(self, upgrade: Callable[[Connection], None]) -> None:
         async def run() -> None:
@@ -83,7 +81,7 @@ class PostgresEngine:
                 await connection.run_sync(upgrade)
 
         try:
-            await self._on_thread(run())
+            await self._writing.run(run())
         except (DBAPIError, OSError, TimeoutError, ValueError, asyncpg.InterfaceError) as error:
             raise Unavailable(
                 f"The store at {self._place} cannot be opened: {_told(error)}.",
@@ -96,7 +94,7 @@ class PostgresEngine:
             async with self._reader.connect() as connection:
                 return await connection.run_sync(query)
 
-        return await self._in_turn(self._readers, run)
+        return await self._reading.in_turn(lambda: self._repeated(run))
 
     async def write(
         self, transaction: Callable[[Connection], Result], committed: Callable[[], None]
@@ -118,18 +116,14 @@ class PostgresEngine:
             committed()
             return result
 
-        return await self._in_turn(self._alone, run)
+        return await self._writing.in_turn(lambda: self._repeated(run))
 
     def watch(self) -> Notices:
         return Notices(self._dsn, self._place)
 
     async def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        await self._on_thread(self._finish())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(self._thread.join)
-        self._loop.close()
+        await self._writing.close(self._writer.dispose)
+        await self._reading.close(self._reader.dispose)
 
     def _engine(self, size: int) -> AsyncEngine:
         engine = create_async_engine(
@@ -179,35 +173,52 @@ class PostgresEngine:
                 await asyncio.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    async def _in_turn(
-        self, places: asyncio.Semaphore, run: Callable[[], Coroutine[Any, Any, Result]]
-    ) -> Result:
-        """What a transaction comes to that waits for one of the places. If nobody waits for it any
-        more when its turn comes, it does not begin."""
+
+class _Lane:
+    """An event loop in a thread of its own, on which so many transactions run at a time."""
+
+    def __init__(self, name: str, places: int) -> None:
+        self._places = asyncio.Semaphore(places)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    async def in_turn(self, begin: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """What a transaction comes to that waits for a place. If nobody waits for it any more when
+        its turn comes, it does not begin."""
         is_wanted = True
 
         async def work() -> Result:
-            async with places:
+            async with self._places:
                 if not is_wanted:
                     raise asyncio.CancelledError
-                return await self._repeated(run)
+                return await begin()
 
         try:
-            return await self._on_thread(work())
+            return await self.run(work())
         except asyncio.CancelledError:
             is_wanted = False
             raise
 
-    async def _on_thread(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """What `work` comes to on the thread. A caller that is cancelled does not stop it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         return await asyncio.shield(asyncio.wrap_future(future))
 
-    async def _finish(self) -> None:
-        begun = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.gather(*begun, return_exceptions=True)
-        await self._reader.dispose()
-        await self._writer.dispose()
+    async def close(self, release: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Finish what was begun, release what is held, and end the thread."""
+        if self._loop.is_closed():
+            return
+
+        async def finish() -> None:
+            begun = asyncio.all_tasks() - {asyncio.current_task()}
+            await asyncio.gather(*begun, return_exceptions=True)
+            await release()
+
+        await self.run(finish())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join)
+        self._loop.close()
 
 
 def _withhold(context: ExceptionContext) -> None:

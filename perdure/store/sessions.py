@@ -24,7 +24,7 @@ from perdure.store.kept_results import keep_what_waits
 from perdure.store.run_profiles import has_runs, run_profile
 from perdure.store.session_writer import SessionWriter
 from perdure.store.tables import events, sessions
-from perdure.store.turns import close_orphans
+from perdure.store.turn_rows import close_orphans
 
 
 class SessionRow(Frozen):

@@ -9,41 +9,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from perdure.audit import AuditEntry
 from perdure.domain.compaction import CompactionDue
-from perdure.domain.envelopes import SenderKind
-from perdure.domain.errors import Code, NotFound, Refusal
-from perdure.domain.labels import Label
+from perdure.domain.errors import Refusal
 from perdure.domain.messages import Frozen, Role, ToolCall, Usage
 from perdure.domain.runs import EndReason
-from perdure.domain.states import EventKind, SessionState, TurnState
+from perdure.domain.states import EventKind, TurnState
 from perdure.domain.steps import PlannedCall, StepOutcome, StepRequest, TurnEnd
-from perdure.store import approvals, exchange_ends, mailbox, waits
+from perdure.store import mailbox
 from perdure.store.clock import now
 from perdure.store.database import Database
 from perdure.store.session_writer import SessionWriter
-from perdure.store.tables import deltas, messages, steps, turns
+from perdure.store.tables import messages, steps, turns
 from perdure.store.trails import Trail
-
-_ENDED_BY = {
-    TurnState.COMPLETED: EventKind.TURN_COMPLETED,
-    TurnState.FAILED: EventKind.TURN_FAILED,
-    TurnState.INTERRUPTED: EventKind.TURN_INTERRUPTED,
-}
-
+from perdure.store.turn_rows import (
+    drop_streamed,
+    end_with_reason,
+    join_turn,
+    settle,
+    start_turn,
+    turns_about,
+)
 
 # Statements are built once: building them anew costs more than running them.
 _STEP_IS = (
     steps.c.session_key == bindparam("key"),
     steps.c.turn == bindparam("of_turn"),
     steps.c.step == bindparam("of_step"),
-)
-_TURN_IS = (turns.c.session_key == bindparam("key"), turns.c.turn == bindparam("of_turn"))
-_TURNS_ABOUT = select(turns).where(
-    turns.c.session_key == bindparam("key"),
-    or_(turns.c.turn == bindparam("of_turn"), turns.c.message_id == bindparam("of_message")),
 )
 _READ_STEP = select(steps).where(*_STEP_IS)
 _READ_TURN_AND_STEP = (
@@ -67,22 +61,8 @@ _COMMIT_STEP = (
         finished_at=bindparam("at"),
     )
 )
-_ADD_TURN = insert(turns)
-_END_TURN = (
-    update(turns)
-    .where(*_TURN_IS)
-    .values(
-        state=bindparam("ended"),
-        answer_id=bindparam("answer"),
-        error=bindparam("why"),
-        finished_at=bindparam("at"),
-    )
-)
 _SAID = select(messages.c.seq).where(
     messages.c.session_key == bindparam("key"), messages.c.id == bindparam("of_message")
-)
-_DROP_DELTAS = delete(deltas).where(
-    deltas.c.session_key == bindparam("key"), deltas.c.turn <= bindparam("of_turn")
 )
 
 
@@ -156,29 +136,10 @@ class Turns:
         await self._database.write(_end_turn, end)
 
 
-def close_orphans(session: SessionWriter) -> None:
-    """End every running turn of a session whose workflow is gone."""
-    running = session.connection.execute(
-        select(turns).where(turns.c.session_key == session.key, turns.c.state == TurnState.RUNNING)
-    ).all()
-    for turn in running:
-        _end_with_reason(
-            session,
-            turn,
-            TurnState.FAILED,
-            Refusal(
-                code=Code.UNAVAILABLE,
-                message="The session's workflow was terminated during this turn.",
-                hint="Send the message again if it still matters.",
-            ),
-            Label(session.row.label),
-        )
-
-
 def _begin_step(
     connection: Connection, trail: Trail, request: StepRequest, entries: Sequence[AuditEntry]
 ) -> Begun | StepOutcome:
-    begun = {row.turn: row for row in _turns_about(connection, request)}
+    begun = {row.turn: row for row in turns_about(connection, request)}
     turn = begun.pop(request.turn, None)
     if turn is None and begun:  # another turn answered this message
         return StepOutcome(ended=TurnState(begun.popitem()[1].state))
@@ -203,9 +164,9 @@ def _begin_step(
         trail.append(connection, entry)
     with SessionWriter(connection, request.session_key) as session:
         if turn is None:
-            _start_turn(session, request, posted)
+            start_turn(session, request, posted)
         for message_id in request.joins:
-            _join(session, request, message_id)
+            join_turn(session, request, message_id)
         attempt = 1 if step is None else step.attempts + 1
         if step is None:
             key = request.model_dump(include={"session_key", "turn", "step"})
@@ -271,7 +232,7 @@ def _commit_step(
                 "at": now(),
             },
         )
-        connection.execute(_DROP_DELTAS, {"key": session.key, "of_turn": turn.turn})
+        drop_streamed(session, turn)
         row = session.row
         costs = [cost for cost in (row.cost, usage.cost) if cost is not None]
         session.change(
@@ -290,7 +251,7 @@ def _commit_step(
             tools=[planned.tool for planned in answer.planned],
         )
         if answer.ended is not None:
-            _settle(session, turn, answer.ended, answer_id, answer.error, aside=request.aside)
+            settle(session, turn, answer.ended, answer_id, answer.error, aside=request.aside)
     return outcome
 
 
@@ -309,7 +270,7 @@ def _retrying(
 
 
 def _end_turn(connection: Connection, end: TurnEnd) -> None:
-    begun = {row.turn: row for row in _turns_about(connection, end)}
+    begun = {row.turn: row for row in turns_about(connection, end)}
     if begun and (end.turn not in begun or begun[end.turn].state != TurnState.RUNNING):
         return
     with SessionWriter(connection, end.session_key) as session:
@@ -321,10 +282,10 @@ def _end_turn(connection: Connection, end: TurnEnd) -> None:
                     )
                 return
             posted = mailbox.take(connection, session.key, end.message_id)
-            _start_turn(session, end, posted)
-            begun = {row.turn: row for row in _turns_about(connection, end)}
+            start_turn(session, end, posted)
+            begun = {row.turn: row for row in turns_about(connection, end)}
         session.raise_label(end.label, turn=end.turn, reason="message")
-        _end_with_reason(
+        end_with_reason(
             session,
             begun[end.turn],
             end.state,
@@ -335,133 +296,10 @@ def _end_turn(connection: Connection, end: TurnEnd) -> None:
         )
 
 
-def _end_with_reason(
-    session: SessionWriter,
-    turn: Row[Any],
-    state: TurnState,
-    reason: Refusal,
-    label: Label,
-    *,
-    exchange: str | None = None,
-    aside: bool = False,
-) -> None:
-    answer_id = f"end_{turn.turn}"
-    _drop_streamed(session, turn)
-    session.append(
-        id=answer_id,
-        turn=turn.turn,
-        step=0,
-        role=Role.ASSISTANT,
-        text=f"[{state}] {reason.message} {reason.hint}".strip(),
-        label=label,
-        exchange=exchange,
-        aside=aside,
-    )
-    _settle(session, turn, state, answer_id, reason, aside=aside)
-
-
-def _drop_streamed(session: SessionWriter, turn: Row[Any]) -> None:
-    """What was streamed up to now stands in the transcript, or is void."""
-    session.connection.execute(
-        delete(deltas).where(deltas.c.session_key == session.key, deltas.c.turn <= turn.turn)
-    )
-
-
-def _settle(
-    session: SessionWriter,
-    turn: Row[Any],
-    state: TurnState,
-    answer_id: str,
-    error: Refusal | None,
-    *,
-    aside: bool,
-) -> None:
-    session.connection.execute(
-        _END_TURN,
-        {
-            "key": session.key,
-            "of_turn": turn.turn,
-            "ended": state,
-            "answer": answer_id,
-            "why": None if error is None else error.model_dump(mode="json"),
-            "at": now(),
-        },
-    )
-    approvals.withdraw(session, turn.turn)
-    waits.close(session, turn.turn)
-    exchange_ends.abandon(session, turn.turn)
-    # Beside a turn taken aside, another one is under way.
-    session.change(state=SessionState.RUNNING if aside else SessionState.IDLE)
-    session.tell(_ENDED_BY[state], turn=turn.turn, message_id=turn.message_id, answer_id=answer_id)
-
-
-def _start_turn(
-    session: SessionWriter, request: StepRequest | TurnEnd, posted: Row[Any] | None
-) -> None:
-    if posted is None:
-        raise NotFound(
-            f"The text of message {request.message_id} is not in the mailbox.",
-            "Was the store replaced under a running session? Send the message again.",
-        )
-    session.append(
-        id=request.message_id,
-        turn=request.turn,
-        step=0,
-        role=Role.USER,
-        text=posted.text,
-        from_session=posted.sender_id if posted.sender_kind == SenderKind.SESSION else None,
-        label=posted.label,
-        exchange=posted.exchange,
-        aside=request.aside,
-    )
-    session.connection.execute(
-        _ADD_TURN,
-        {
-            "session_key": session.key,
-            "turn": request.turn,
-            "message_id": request.message_id,
-            "state": TurnState.RUNNING,
-            "started_at": now(),
-        },
-    )
-    session.change(state=SessionState.RUNNING, turn=request.turn)
-    session.tell(EventKind.TURN_STARTED, turn=request.turn, message_id=request.message_id)
-
-
-def _join(session: SessionWriter, request: StepRequest, message_id: str) -> None:
-    """Put a message into the turn under way, once."""
-    posted = mailbox.take(session.connection, session.key, message_id)
-    if posted is None:
-        return
-    session.append(
-        id=message_id,
-        turn=request.turn,
-        step=request.step,
-        role=Role.USER,
-        text=posted.text,
-        from_session=posted.sender_id if posted.sender_kind == SenderKind.SESSION else None,
-        label=posted.label,
-        exchange=posted.exchange,
-    )
-    session.tell(
-        EventKind.MESSAGE_JOINED, turn=request.turn, step=request.step, message_id=message_id
-    )
-
-
 def _said(connection: Connection, request: StepRequest) -> bool:
     """Whether a message stands in the transcript."""
     said = {"key": request.session_key, "of_message": request.message_id}
     return connection.scalar(_SAID, said) is not None
-
-
-def _turns_about(connection: Connection, request: StepRequest | TurnEnd) -> list[Row[Any]]:
-    """The turn of that number and the turn of that message: the same one, or a repeated message."""
-    about = {
-        "key": request.session_key,
-        "of_turn": request.turn,
-        "of_message": request.message_id,
-    }
-    return list(connection.execute(_TURNS_ABOUT, about))
 
 
 def _place(request: StepRequest) -> dict[str, Any]:

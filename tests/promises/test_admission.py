@@ -115,8 +115,6 @@ async def test_a_megabyte_comes_in_by_default(stack: Stack) -> None:
     "text",
     [
         "Zürich, 東京, 👩‍👩‍👧‍👦, 𝄞𐍈",
-        "a\x00b\x00",
-        "\x00",
         "\ufeffmark\u200b\u202e\u2028\u2029",
         "\x01\x1b[31m\x7f\x85",
         "line\r\nline\rline\n\n",
@@ -134,6 +132,18 @@ async def test_text_survives_byte_for_byte(stack: Stack, text: str) -> None:
     assert transcript[2].text.encode() == f"/say {text.strip()}.".encode()
     (page,) = (await stack.client.history(key, limit=1, offset=3)).messages
     assert page.text == text
+
+
+async def test_a_nul_becomes_a_replacement_character_and_is_the_same_message_again(
+    stack: Stack,
+) -> None:
+    """PostgreSQL has no text with a NUL, and what is stored does not depend on the engine."""
+    key = fresh_key("nul")
+    for _ in range(2):
+        await stack.client.ask(key, "a\x00b\x00", timeout=TIMEOUT, message_id="nul")
+    assert (await said(stack, key))[0].text == "a\ufffdb\ufffd"
+    ticket = await stack.client.send(key, "a\x00b\x00", message_id="nul")
+    assert ticket.duplicate
 
 
 async def test_an_id_names_one_text_for_ever(stack: Stack) -> None:

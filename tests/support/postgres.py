@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from glob import glob
 from pathlib import Path
 from urllib.parse import quote
@@ -25,6 +26,7 @@ from perdure.store import Store
 #: Where Debian and others put what is not on the PATH.
 _PLACES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 _NAME = "postgres"
+_PREFIX = "perdure-pg-"
 _TEMPLATE = "perdure_template"
 _SETTINGS = {
     # Connections go through the folder alone; what is here may be lost.
@@ -125,8 +127,9 @@ class Cluster:
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
     """A server of its own, gone with its files when the block ends, however it ends."""
+    _clear_away()
     # A socket's path is short, which pytest's folders are not.
-    cluster = Cluster(Path(tempfile.mkdtemp(prefix="perdure-pg-")))
+    cluster = Cluster(Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")))
     user = _user()
     if user is not None:
         os.chown(cluster.folder, user.pw_uid, user.pw_gid)
@@ -139,6 +142,21 @@ def running_cluster() -> Iterator[Cluster]:
             cluster.stop()
     finally:
         shutil.rmtree(cluster.folder, ignore_errors=True)
+
+
+def _clear_away() -> None:
+    """End the servers of test runs that were killed themselves, and remove their files."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if not owner.isdecimal() or Path("/proc", owner).exists() or not Path("/proc").exists():
+            continue
+        noted = folder / "data" / "postmaster.pid"
+        with suppress(OSError):
+            server = noted.read_text().splitlines()[0]
+            # The number may be another process's by now.
+            if str(folder).encode() in Path("/proc", server, "cmdline").read_bytes():
+                os.kill(int(server), signal.SIGQUIT)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _binaries() -> Path | None:
