@@ -471,6 +471,9 @@ async def test_a_response_goes_on_from_the_one_before(client: AsyncOpenAI, home:
     assert gone_on.value.param == "previous_response_id"
     with pytest.raises(openai.BadRequestError):
         await client.responses.create(model="main", input="x", previous_response_id="resp_x")
+    for nothing in ("resp_x", "none"):
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(nothing)
 
 
 async def test_a_response_is_streamed_as_events(client: AsyncOpenAI) -> None:
