@@ -117,13 +117,7 @@ class Admission:
     def _check_text(self, text: str) -> None:
         if not text.strip():
             raise InvalidArgument("The message is empty.", "Send some text.")
-        try:
-            size = len(text.encode())
-        except UnicodeEncodeError as error:
-            raise InvalidArgument(
-                f"The message is not valid Unicode at position {error.start}.",
-                "Send UTF-8 text without lone surrogates.",
-            ) from error
+        size = bytes_of("The message", text)
         limit = self._settings.limits.message_bytes
         if size > limit:
             raise LimitExceeded(
@@ -147,3 +141,19 @@ class Admission:
                 "Leave the agent out, or use another session key.",
             )
         return agent
+
+
+def bytes_of(what: str, text: str) -> int:
+    """How many bytes a text has in UTF-8. JSON can spell lone surrogates, which have none: they
+    could be neither kept nor given back.
+
+    Raises:
+        InvalidArgument: when it has one; `what` names the text.
+    """
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"{what} is not valid Unicode at position {error.start}.",
+            "Send UTF-8 text without lone surrogates.",
+        ) from error

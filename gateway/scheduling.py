@@ -29,6 +29,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from gateway.admission import bytes_of
 from gateway.bounds import DEFAULT_TENANT
 from gateway.schedule_views import ScheduleList, ScheduleView, view_of
 from gateway.sight import Sight
@@ -130,7 +131,14 @@ class ScheduleClient:
         except BaseException:
             await asyncio.shield(self._store.schedules.remove(row.number))
             raise
-        return await self._view(row)
+        view = await self._view(row)
+        if view.state == "active" and not view.next_at:
+            await self._remove(row)
+            raise InvalidArgument(
+                f"{(cron or '')[:80]!r} is a time that never comes.",
+                "Is there such a day, and is the year over?",
+            )
+        return view
 
     async def list(
         self,
@@ -203,7 +211,9 @@ class ScheduleClient:
         Raises:
             NotFound: when there is none of that name for the caller.
         """
-        row = await self._row(name, tenant)
+        await self._remove(await self._row(name, tenant))
+
+    async def _remove(self, row: ScheduleRow) -> None:
         with contextlib.suppress(NotFound):  # gone already
             await _told(self._handle(row).delete())
         await self._store.schedules.remove(row.number)
@@ -239,7 +249,7 @@ class ScheduleClient:
             )
         if not text.strip():
             raise InvalidArgument("The schedule has nothing to say.", "Give it a text.")
-        size, limit = len(text.encode(errors="replace")), self._settings.limits.message_bytes
+        size, limit = bytes_of("The text", text), self._settings.limits.message_bytes
         if size > limit:
             raise LimitExceeded(
                 f"The text has {size} bytes; limits.message_bytes is {limit}.",

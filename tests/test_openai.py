@@ -325,8 +325,15 @@ async def test_what_would_change_the_answer_is_refused_by_name(
             400,
             "metadata.k",
         ),
+        (
+            b'{"model":"main","input":[{"role":"system","content":"\\ud800"},'
+            b'{"role":"user","content":"/say x"}]}',
+            "application/json",
+            400,
+            "not valid Unicode",
+        ),
     ],
-    ids=["nested", "latin", "text", "surrogate"],
+    ids=["nested", "latin", "text", "metadata", "earlier"],
 )
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
 async def test_a_body_that_cannot_be_read_or_given_back_is_refused_and_sends_nothing(
@@ -340,6 +347,15 @@ async def test_a_body_that_cannot_be_read_or_given_back_is_refused_and_sends_not
         assert refused.status_code == status
         assert told in refused.json()["error"]["message"]
         assert (await http.get(f"/v1/sessions/{headers[SESSION]}")).status_code == 404
+
+
+async def test_instructions_that_could_not_be_given_back_are_refused(client: AsyncOpenAI) -> None:
+    content = b'{"model":"main","input":"/say x","instructions":"\\ud800"}'
+    async with httpx2.AsyncClient(base_url=str(client.base_url)) as http:
+        headers = {"content-type": "application/json"}
+        refused = await http.post("responses", content=content, headers=headers)
+    assert refused.status_code == 400
+    assert "not valid Unicode" in refused.json()["error"]["message"]
 
 
 async def test_only_text_of_a_user_is_taken(client: AsyncOpenAI) -> None:
@@ -455,6 +471,9 @@ async def test_a_response_goes_on_from_the_one_before(client: AsyncOpenAI, home:
     assert gone_on.value.param == "previous_response_id"
     with pytest.raises(openai.BadRequestError):
         await client.responses.create(model="main", input="x", previous_response_id="resp_x")
+    for nothing in ("resp_x", "none"):
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(nothing)
 
 
 async def test_a_response_is_streamed_as_events(client: AsyncOpenAI) -> None:

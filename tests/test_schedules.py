@@ -127,6 +127,7 @@ async def test_what_cannot_be_a_schedule_is_refused_and_leaves_nothing(stack: St
     for given in (
         {"cron": "every monday"},
         {"cron": "61 * * * *"},
+        {"cron": "0 0 31 2 *"},
         {"cron": "* * * * *", "every": 5},
         {},
         {"every": 0},
@@ -134,6 +135,8 @@ async def test_what_cannot_be_a_schedule_is_refused_and_leaves_nothing(stack: St
     ):
         with pytest.raises(InvalidArgument):
             await add(name, key, "/say x", **given)
+    with pytest.raises(InvalidArgument, match="not valid Unicode"):
+        await add(name, key, "/say \ud800", every=60)
     with pytest.raises(InvalidArgument, match="named"):
         await add("no name", key, "/say x", every=60)
     with pytest.raises(NotFound):

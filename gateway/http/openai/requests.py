@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from gateway.admission import bytes_of
 from gateway.http.openai.refusals import BadRequest
 from perdure.domain.messages import Frozen, Role
 from perdure.store.seeding import Earlier
@@ -191,6 +192,8 @@ def response(request: ResponseRequest) -> Asked:
 def _asked(param: str, messages: list[ChatMessage]) -> Asked:
     places = [place for place, one in enumerate(messages) if one.role == "user"]
     texts = [_text(f"{param}[{place}]", one) for place, one in enumerate(messages)]
+    for place, text in enumerate(texts):
+        bytes_of(f"{param}[{place}]", text)
     newest = places[-1] if places else 0
     if not places or any(one.role == "assistant" for one in messages[newest:]):
         hint = "An agent answers a user; it does not go on with an answer begun for it."

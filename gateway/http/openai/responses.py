@@ -25,13 +25,13 @@ from gateway.http.openai.outputs import (
     ResponseEvent,
     item_id,
 )
-from gateway.http.openai.refusals import OpenAIRoute
+from gateway.http.openai.refusals import BadRequest, OpenAIRoute
 from gateway.http.openai.requests import ResponseRequest
 from gateway.http.openai.sessions import SESSION_HEADER, named_by, response_id
 from gateway.http.openai.speech import Anew, Ended, Speech
 from gateway.http.parts import TheGateway, shown
 from perdure.domain.access import Scope
-from perdure.domain.errors import PerdureError
+from perdure.domain.errors import NotFound, PerdureError
 from perdure.store.transcript import TurnResult
 
 router = APIRouter(prefix="/v1/responses", tags=["openai"], route_class=OpenAIRoute)
@@ -94,7 +94,10 @@ async def read_response(
     response_id: Annotated[str, Path(description="The id of a response.")], gateway: TheGateway
 ) -> ResponseBody:
     """The turn of a response, so far or as it ended."""
-    session_key, message_id = named_by(response_id, "response_id")
+    try:
+        session_key, message_id = named_by(response_id, "response_id")
+    except BadRequest as error:
+        raise NotFound(error.message, error.hint) from None
     status = await gateway.client.status(session_key)
     result = await gateway.client.turn(session_key, message_id)
     begun = ResponseBody(
