@@ -4,6 +4,7 @@ stores of the tests that run on each engine.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import pytest
 
 from tests.support.postgres import Cluster, missing, running_cluster
 from tests.support.stack import Stack, running_stack, server
+
+# Where the tests run in the background, Ctrl-C is ignored, and would be by all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -131,9 +131,10 @@ async def test_the_first_message_is_found_and_handed_back_exactly_after_three_de
     hit = found["hits"][0]
     assert (hit["kind"], hit["rank"], found["lane"]) == ("message", 1, "fts")
     assert "korund-7731" in hit["snippet"]
-    assert json.dumps(FIRST) in whole(stack, key, expanded)
+    kept = FIRST.replace("\0", "\ufffd")  # as every text is stored
+    assert kept in whole(stack, key, expanded)
     assert (expanded["unrecoverable"], alone["messages"]) == (0, 1)
-    assert json.dumps(FIRST) in alone["body"]
+    assert kept in alone["body"]
     assert "no instruction" in found["notice"]
     assert "no instruction" in alone["notice"]
 

@@ -249,3 +249,14 @@ async def test_agents_are_listed_without_their_instructions(http: httpx2.AsyncCl
             }
         ]
     }
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/approvals", "/v1/agents"])
+async def test_a_parameter_that_is_not_known_is_refused_and_not_overlooked(
+    path: str, http: httpx2.AsyncClient
+) -> None:
+    refused = await http.get(path, params={"status": "bogus", "limit_": 3})
+    told = problem_of(refused)
+    assert refused.status_code == 422
+    assert {one.field for one in told.errors} == {"query.status", "query.limit_"}
+    assert "known: " in told.errors[0].message

@@ -134,11 +134,15 @@ async def test_a_watched_list_follows_what_happens(tmp_path: Path, store: Store)
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
-    async with asyncio.timeout(60):
-        before = json.loads(await process.stdout.readline())
-        await Conversation.open(store, "default:second")
-        after = json.loads(await process.stdout.readline())
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == 130
+    try:
+        async with asyncio.timeout(60):
+            before = json.loads(await process.stdout.readline())
+            await Conversation.open(store, "default:second")
+            after = json.loads(await process.stdout.readline())
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
+    finally:
+        if process.returncode is None:
+            process.kill()
     assert [one["session_key"] for one in before["sessions"]] == ["default:first"]
     assert [one["session_key"] for one in after["sessions"]] == ["default:second", "default:first"]

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
@@ -39,7 +39,7 @@ from gateway.http.description import SHAPED, describe
 from gateway.http.guard import BodyLimit, KnownPlaces, RawPath
 from gateway.http.openai import chat, responses
 from gateway.http.openai.refusals import of_problem
-from gateway.http.parts import Process
+from gateway.http.parts import Process, known_parameters
 from gateway.http.problems import install
 from gateway.http.shaping import Shape, shaped
 from gateway.mcp.endpoint import PATH as MCP_PATH
@@ -68,6 +68,9 @@ _PARTS = (
     watching,
 )
 
+
+#: Whoever calls these may add parameters of their own to the URL.
+_FORGIVING = (hooks, chat, responses)
 
 #: Clients of these paths, and of those below them, expect refusals in a shape of their own.
 SHAPES: Mapping[str, Shape] = {**dict.fromkeys(SHAPED, of_problem), MCP_PATH: by_json_rpc}
@@ -101,7 +104,11 @@ def create_app(
     app.state.process = Process(client, stopping)
     app.state.codec = codec.codec_of(client.settings)
     for part in _PARTS:
-        app.include_router(part.router, generate_unique_id_function=lambda route: route.name)
+        app.include_router(
+            part.router,
+            dependencies=[] if part in _FORGIVING else [Depends(known_parameters)],
+            generate_unique_id_function=lambda route: route.name,
+        )
     app.router.routes.append(mcp_route())
     install(app)
     # The last one added is asked first.

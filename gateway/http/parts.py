@@ -6,12 +6,14 @@ Invariant: nothing waits for a caller who is gone, nor longer than the gateway r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, unquote
 
 from fastapi import Depends, Path, Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.types import Scope
 
@@ -104,6 +106,25 @@ TheGateway = Annotated[Gateway, Depends(_gateway)]
 TheProcess = Annotated[Process, Depends(_process)]
 KeyInPath = Annotated[str, Depends(_session_key)]
 MessageIdInPath = Annotated[str, Depends(_message_id)]
+
+
+async def known_parameters(request: Request) -> None:
+    """Refuse a parameter that the route does not know: a filter with a misspelt name would be
+    none, and a cursor the first page again."""
+    known = sorted(set(_parameters(request.scope["route"].dependant)))
+    told = f"is not a parameter here; known: {', '.join(known) or 'none'}"
+    unknown = [name for name in request.query_params if name not in known]
+    if unknown:
+        raise RequestValidationError(
+            [{"type": "extra_forbidden", "loc": ("query", name), "msg": told} for name in unknown]
+        )
+
+
+def _parameters(dependant: Dependant) -> Iterator[str]:
+    for field in dependant.query_params:
+        yield field.alias
+    for one in dependant.dependencies:
+        yield from _parameters(one)
 
 
 def turn_path(session_key: str, message_id: str) -> str:
