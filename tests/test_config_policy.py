@@ -68,7 +68,10 @@ HOOK = 'url = "webhook+https://example.org/TOKEN"\n'
         (f"[channels.ops]\n{HOOK}", "line 1: channels.ops is a webhook and must have a secret"),
         (f'[channels.ops]\n{HOOK}secret = "short"', "must have a secret of 16 characters"),
         ("[channels.ops]\nurl = 3", 'line 2: channels.ops.url = "***" must be a valid string'),
-        ("[channels.ops]", "line 1: channels.ops.url is missing."),
+        (
+            "[channels.ops]",
+            "line 1: channels.ops.url is missing. Set it there, or in PERDURE_CHANNELS_OPS_URL.",
+        ),
         (f'[channels.ops]\n{HOOK}level = "LOW"', 'line 3: channels.ops.level = "LOW" must be one'),
         (f"[channels.ops]\n{HOOK}levle = 1", "line 3: channels.ops.levle is not a key of"),
         ('[tools.read]\nlabel = "LOW"', 'line 2: tools.read.label = "LOW" must be one of PUBLIC,'),

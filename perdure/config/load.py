@@ -17,7 +17,13 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from perdure.config.environment import CONFIG, HOME, Override, read_environment
+from perdure.config.environment import (
+    CONFIG,
+    HOME,
+    Override,
+    read_environment,
+    variable_name,
+)
 from perdure.config.keys import Key, did_you_mean, dotted, leaf_keys, names_in
 from perdure.config.masking import MASK, mask
 from perdure.config.settings import DEFAULT_AGENT, Settings
@@ -162,7 +168,10 @@ def _problem(
     if error["type"] == "extra_forbidden":
         return _Problem(line, f"{place}: {_unknown_key(key, values)}")
     value = "" if is_name else _shown(key, error["input"])
-    return _Problem(line, f"{place}: {dotted(key)}{value} {_allowed(error)}.")
+    told = f"{place}: {dotted(key)}{value} {_allowed(error)}."
+    if error["type"] == "missing":
+        told += f" Set it there, or in {variable_name(key)}."
+    return _Problem(line, told)
 
 
 def _unknown_key(key: Key, values: dict[str, Any]) -> str:
