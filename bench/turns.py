@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.bare import QUEUE, Bare
-from bench.measure import keep, p50, p95, times_of
+from bench.measure import keep, kept, p50, p95, times_of
 from gateway.client import SessionClient
 from gateway.local import running_server
 from perdure.config import load_settings
@@ -169,8 +169,8 @@ async def main() -> None:
     for name, value in bench.results.items():
         table.add_row(name, str(value))
     Console().print(table)
-    if not arguments.quick and arguments.only is None:
-        print(keep("turns", bench.results))
+    if not arguments.quick:
+        print(keep("turns", kept("turns") | bench.results))
 
 
 def _start(command: list[str], home: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
