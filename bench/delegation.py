@@ -19,11 +19,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from bench.measure import keep, p50, p95, times_of
+from bench.measure import p50, p95, report, times_of
 from gateway.client import SessionClient
 from gateway.local import Stack
 from perdure.config import load_settings
@@ -200,12 +198,7 @@ async def main() -> None:
                 times.append(await another.killed(server))
         bench.note(f"10 children in a step, {name} killed -9, until all, s", times, LONG)
     bench.results["load average before, 1 minute"] = round(load, 1)
-    table = Table("measure", "value")
-    for name, value in bench.results.items():
-        table.add_row(name, str(value))
-    Console().print(table)
-    if not arguments.quick:
-        print(keep("delegation", bench.results))
+    report("delegation", bench.results, quick=arguments.quick)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from rich.console import Console
-from rich.table import Table
 
-from bench.measure import keep, p50, p95, times_of
+from bench.measure import p50, p95, report, times_of
 from gateway.client import SessionClient
 from gateway.local import running_server
 from gateway.local.ports import free_ports
@@ -181,12 +179,7 @@ async def main() -> None:
                 for process in processes:
                     process.kill()
                     process.wait()
-    table = Table("measure", "value")
-    for name, value in bench.results.items():
-        table.add_row(name, str(value))
-    Console().print(table)
-    if not arguments.quick and arguments.only is None:
-        print(keep("gateway", bench.results))
+    report("gateway", bench.results, quick=arguments.quick, partly=arguments.only is not None)
 
 
 async def _answers(http: httpx2.AsyncClient, url: str) -> None:

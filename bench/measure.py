@@ -12,6 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -35,8 +38,25 @@ def p95(times: Sequence[float]) -> float:
     return statistics.quantiles(times, n=20)[-1]
 
 
-def kept(name: str) -> dict[str, Any]:
-    """The results that lie beside the benchmarks already: where only a part is measured anew."""
+def report(
+    name: str,
+    results: dict[str, Any],
+    *,
+    quick: bool,
+    partly: bool = False,
+    width: int | None = None,
+) -> None:
+    """Print results as a table, and keep them unless the run was a quick one; those of a part go
+    among the others."""
+    table = Table("measure", "value")
+    for measure, value in results.items():
+        table.add_row(measure, str(value))
+    Console(width=width).print(table)
+    if not quick:
+        print(keep(name, (_kept(name) if partly else {}) | results))
+
+
+def _kept(name: str) -> dict[str, Any]:
     path = RESULTS / f"{name}.json"
     return dict(json.loads(path.read_text())["results"]) if path.is_file() else {}
 

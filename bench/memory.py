@@ -22,10 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from bench.measure import keep, kept, p50, p95, times_of
+from bench.measure import p50, p95, report, times_of
 from perdure.domain.memory import NewEntry, View
 from perdure.memory import BUNDLED, Embedder, Memory, embedder, ranking
 
@@ -250,12 +248,7 @@ async def main() -> None:
             sizes = (1_000, 10_000) if arguments.quick else (1_000, 10_000, 100_000)
             results |= await speed(home, sizes, 100)
             results |= await embedding(50)
-    table = Table("measure", "value")
-    for name, value in results.items():
-        table.add_row(name, str(value))
-    Console(width=120).print(table)
-    if not arguments.quick:
-        print(keep("memory", kept("memory") | results))
+    report("memory", results, quick=arguments.quick, partly=arguments.only is not None, width=120)
 
 
 if __name__ == "__main__":

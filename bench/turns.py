@@ -16,11 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from bench.bare import QUEUE, Bare
-from bench.measure import keep, kept, p50, p95, times_of
+from bench.measure import p50, p95, report, times_of
 from gateway.client import SessionClient
 from gateway.local import running_server
 from perdure.config import load_settings
@@ -165,12 +162,7 @@ async def main() -> None:
                 for worker in workers:
                     worker.kill()
                     worker.wait()
-    table = Table("measure", "value")
-    for name, value in bench.results.items():
-        table.add_row(name, str(value))
-    Console().print(table)
-    if not arguments.quick:
-        print(keep("turns", kept("turns") | bench.results))
+    report("turns", bench.results, quick=arguments.quick, partly=arguments.only is not None)
 
 
 def _start(command: list[str], home: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
