@@ -89,6 +89,7 @@ class _Watched(ActivityInboundInterceptor):
             if tracing.on():
                 await self._tell(about.session, about.turn, request)
         except Exception:
+            # The turn is committed: that nobody could count it must not have it made again.
             _log.exception("a turn has ended, and it could not be told")
 
     async def _tell(self, session: str, turn: int, request: Any) -> None:

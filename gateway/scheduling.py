@@ -129,6 +129,7 @@ class ScheduleClient:
         try:
             await self._create(row, timedelta(seconds=catch_up), paused)
         except BaseException:
+            # Also when whoever asked is gone: a row without a schedule would hold the name.
             await asyncio.shield(self._store.schedules.remove(row.number))
             raise
         view = await self._view(row)

@@ -214,6 +214,7 @@ class _Reading:
         try:
             message: SessionMessage | Exception = await self._stream.__anext__()
         except BaseException:
+            # However it ended, StopAsyncIteration too: who waits for it must hear.
             self._ended.set()
             raise
         return message

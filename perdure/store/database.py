@@ -56,6 +56,7 @@ class Database:
         try:
             await database._engine.migrate(bring_up_to_date)
         except BaseException:
+            # Also when the opening is cancelled: nobody else holds its threads and connections.
             await database.close()
             raise
         return database

@@ -51,6 +51,7 @@ def model_call(name: str) -> Iterator[ModelCall]:
             outcome = "cancelled"
             raise
         except Exception:
+            # Whatever else it was, it is counted, and goes its way.
             outcome = "broken"
             raise
         finally:

@@ -146,6 +146,7 @@ class OpenAIRoute(APIRoute):
                 phrase = error.detail or HTTPStatus(error.status_code).phrase
                 return told_as_openai(error.status_code, phrase, None, error.headers or {})
             except Exception:
+                # As `problems` tells a fault, in OpenAI's shape: its words may hold anything.
                 incident = ULID()
                 _log.exception("incident %s: a fault in %s", incident, request.method)
                 message = f"The gateway failed to answer; this is its fault (incident {incident})."
